@@ -1,0 +1,102 @@
+# Two commands are all there is to know: `make book` and `make test`. `make help` lists the rest.
+# PYTHON is the interpreter the environment is made from; it is used once.
+PYTHON ?= python3
+JOBS ?= 2
+
+VENV := .venv
+PY := $(VENV)/bin/python
+STAMP := $(VENV)/.installed
+PAGES := _build/html
+NOTEBOOKS = $(wildcard book/*.ipynb)
+
+# The same environment for every check, so that printed numbers can be compared digit by digit.
+FIXED := OMP_NUM_THREADS=1 TQDM_DISABLE=1 PYTHONHASHSEED=0 PYTHONDONTWRITEBYTECODE=1
+PYTEST = $(FIXED) $(PY) -m pytest --color=no
+# Jupyter Book is talkative, and in colour: what it says goes to a log, shown only when it fails.
+LOG := build/book.log
+BUILD = build() { mkdir -p $(dir $(LOG)); $(FIXED) $(PY) -m cflkit.ledger || exit 1; \
+    $(VENV)/bin/jupyter-book build . -q "$$@" >$(LOG) 2>&1 || \
+    { tr -d '\033' <$(LOG) | sed 's/\[[0-9;]*m//g'; exit 1; }; }; build
+
+# Minutes long, each below fifteen. `.ci/run` rotates over this list; add a target's name here to join it.
+SLOW := test-slow check-refresh
+
+export NO_COLOR := 1
+unexport FORCE_COLOR
+MAKEFLAGS += --no-print-directory
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+
+.PHONY: help env book test lint unit notebooks pages refresh picture $(SLOW) check-links slow-targets clean
+
+help:  ## list the targets
+	@echo "usage: make TARGET [PYTHON=python3.11] [JOBS=2]"
+	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/  \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-16s%s\n", $$1, $$2 }'
+
+env: $(STAMP)  ## create .venv and install everything into it
+
+$(STAMP): requirements.txt pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	    echo "Python 3.11 or newer is needed; '$(PYTHON)' is $$($(PYTHON) --version 2>&1 || true)."; \
+	    echo "Name another one: make $(or $(MAKECMDGOALS),env) PYTHON=/path/to/python3.11"; exit 1; }
+	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	@echo "installing into $(VENV) (once; a few minutes)"
+	@$(PY) -m pip install -q --disable-pip-version-check uv >/dev/null 2>&1 || true
+	@$(PY) -m uv pip install -q --python $(PY) -r requirements.txt 2>/dev/null \
+	    || $(PY) -m pip install -q --disable-pip-version-check -r requirements.txt
+	@$(PY) -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@touch $@
+
+book: env  ## build the book and say where to open it
+	@$(BUILD)
+	@echo "the book is built; open file://$(CURDIR)/$(PAGES)/index.html"
+
+test: lint unit notebooks pages  ## every check: style, unit tests, notebooks, pages
+
+lint: env  ## style of code and notebooks
+	@echo "== style"
+	@$(PY) -m ruff check -q --output-format concise . && echo "clean"
+
+unit: env  ## the fast unit tests
+	@echo "== unit tests"
+	@$(PYTEST) -n $(JOBS) -m "not slow" tests
+
+notebooks: env  ## run every notebook again and compare what it prints
+	@echo "== notebooks"
+	@$(FIXED) $(PY) -m cflkit.notebooks check
+ifneq ($(NOTEBOOKS),)
+	@PYTHONPATH=tests $(PYTEST) -n $(JOBS) --dist loadfile -p kernels \
+	    --nbval --nbval-current-env --nbval-kernel-startup-timeout 300 --nbval-cell-timeout 600 --timeout 900 $(NOTEBOOKS)
+endif
+
+pages: env  ## build the book from nothing; any warning, broken link or outside request fails
+	@echo "== pages"
+	@rm -rf _build
+	@$(BUILD) -W -n --keep-going
+	@$(PY) tests/check_pages.py $(PAGES)
+
+refresh: env  ## run every notebook and store what it prints; twice gives the same files
+	@$(PY) -m cflkit.notebooks refresh
+
+picture: env  ## draw the README's picture from the run records
+	@$(PY) -m cflkit.ledger && cp book/_generated/stocfl_curves.png book/_static/readme.png
+
+test-slow: env  ## the unit tests that take minutes
+	@$(PYTEST) -n $(JOBS) -m slow tests || [ $$? -eq 5 ]
+
+check-refresh: env  ## refresh a copy of the book twice and compare the two
+	@rm -rf build/refresh && mkdir -p build/refresh && cp -r book build/refresh/once
+	@$(PY) -m cflkit.notebooks refresh build/refresh/once/*.ipynb
+	@cp -r build/refresh/once build/refresh/twice
+	@$(PY) -m cflkit.notebooks refresh build/refresh/twice/*.ipynb
+	@diff -r build/refresh/once build/refresh/twice && echo "identical"
+
+check-links: env  ## follow the links that leave the book (needs a network)
+	@$(BUILD) --builder linkcheck
+
+slow-targets:
+	@echo $(SLOW)
+
+clean:  ## remove what was built, but keep .venv
+	rm -rf _build build book/_generated .pytest_cache .ruff_cache .hypothesis *.egg-info
+	find book cflkit tests -name __pycache__ -type d -prune -exec rm -rf {} +
