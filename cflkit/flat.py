@@ -1,0 +1,115 @@
+"""Models as points in R^P: an architecture, and vectors that hold its weights.
+
+Clustered methods average, compare, project and cluster weights. With one flat vector a model they do so in a
+line of linear algebra, and nothing here needs to know about layers except through named spans.
+"""
+
+import copy
+from collections.abc import Callable
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+
+class Model:
+    """An architecture whose weights live in flat vectors of length ``size``.
+
+    The vector holds the trainable parameters first (``module.named_parameters()`` order, ``trainable`` numbers),
+    then the floating-point buffers (BatchNorm running statistics). Buffers are carried, averaged and sent like
+    weights, and are never touched by the optimiser's terms (momentum, weight decay, proximal pulls).
+    Integer buffers (BatchNorm's batch counter) are not kept: no default-momentum layer reads them.
+
+    Parameters
+    ----------
+    make : callable
+        Returns a freshly initialised ``nn.Module`` that maps images (n, C, H, W) to logits (n, classes).
+    dtype : torch.dtype
+        Precision of the vectors.
+    device : str or torch.device
+        Where vectors and forward passes live.
+
+    Attributes
+    ----------
+    size, trainable : int
+        Length of a vector; how much of it is trained (P of the papers).
+    spans : dict of str to slice
+        Where each parameter and buffer lies.
+    """
+
+    def __init__(self, make: Callable[[], nn.Module], dtype=torch.float64, device="cpu"):
+        self.make, self.dtype, self.device = make, dtype, torch.device(device)
+        self.module = self._build(0)
+        self._skeleton = copy.deepcopy(self.module).to("meta")  # structure without weights: cheap to copy
+        self.parameters = [name for name, _ in self.module.named_parameters()]
+        self.buffers = [name for name, b in self.module.named_buffers() if b.is_floating_point()]
+        tensors = dict(self.module.named_parameters()) | dict(self.module.named_buffers())
+        self.shapes = {name: tensors[name].shape for name in self.parameters + self.buffers}
+        self.spans, end = {}, 0
+        for name, shape in self.shapes.items():
+            self.spans[name] = slice(end, end + shape.numel())
+            end += shape.numel()
+        self.size = end
+        self.trainable = sum(self.shapes[name].numel() for name in self.parameters)
+        kinds = list(self.module.modules())
+        self.has_dropout = any(isinstance(m, nn.modules.dropout._DropoutNd) for m in kinds)
+        self.has_batchnorm = any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in kinds)
+
+    def _build(self, seed: int) -> nn.Module:
+        """Build in float64 whatever the run's precision, so that float32 and float64 runs start alike."""
+        previous = torch.get_default_dtype()
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            torch.set_default_dtype(torch.float64)
+            try:
+                module = self.make()
+            finally:
+                torch.set_default_dtype(previous)
+        return module.to(self.device, self.dtype)
+
+    def init(self, seed: int) -> Tensor:
+        """Draw an initial vector (size,) by the module's own initialisation."""
+        module = self._build(seed)
+        tensors = dict(module.named_parameters()) | dict(module.named_buffers())
+        return torch.cat([tensors[name].detach().reshape(-1) for name in self.shapes])
+
+    def views(self, vector: Tensor) -> dict[str, Tensor]:
+        """Name the parts of `vector` (size,) as views shaped like the module's tensors."""
+        return {name: vector[self.spans[name]].view(shape) for name, shape in self.shapes.items()}
+
+    def span(self, prefix: str) -> slice:
+        """Where the trainable parameters whose names start with `prefix` lie; they must be neighbours.
+
+        Raises
+        ------
+        ValueError
+            If no parameter has that prefix, or they are not contiguous.
+        """
+        found = [self.spans[name] for name in self.parameters if name.startswith(prefix)]
+        contiguous = all(a.stop == b.start for a, b in pairwise(found))
+        if not found or not contiguous:
+            raise ValueError(f"prefix = {prefix!r}: must name neighbouring parameters, among {self.parameters}")
+        return slice(found[0].start, found[-1].stop)
+
+    @property
+    def head(self) -> slice:
+        """The decision layer: weight and bias of the last parameterised submodule."""
+        return self.span(self.parameters[-1].rpartition(".")[0] + ".")
+
+    def forward(self, vector: Tensor, x: Tensor) -> Tensor:
+        """Logits (n, classes) of images `x` (n, C, H, W) under `vector` (size,), in evaluation mode."""
+        self.module.eval()
+        return functional_call(self.module, self.views(vector), (x,))
+
+    def bound(self, vector: Tensor) -> nn.Module:
+        """Return a module whose parameters and buffers *are* `vector`: training it moves the vector in place."""
+        module = copy.deepcopy(self._skeleton)
+        for name, view in self.views(vector).items():
+            path, _, attribute = name.rpartition(".")
+            owner = module.get_submodule(path)
+            if attribute in owner._parameters:
+                owner._parameters[attribute] = nn.Parameter(view)
+            else:
+                owner._buffers[attribute] = view
+        return module
