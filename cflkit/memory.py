@@ -1,0 +1,100 @@
+"""What clients keep between rounds: personal models, control variates, heads.
+
+It lives apart from the server's state, because a real server never sees it. In memory it is a dictionary of rows.
+With a folder every row is a file of its own, named after the round that wrote it, so that a checkpoint is a list
+of names: a killed round leaves files that no checkpoint names, and these are swept away.
+"""
+
+import contextlib
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cflkit.checks import require
+from cflkit.training import Rowwise, row
+
+
+class Memory:
+    """Rows by name and client.
+
+    Parameters
+    ----------
+    folder : path, optional
+        Keep rows on disk instead of in memory.
+    """
+
+    def __init__(self, folder: Path | None = None):
+        self.folder = folder
+        self.rows: dict[str, dict[int, Tensor | int]] = {}  # on disk: the round that wrote the row
+        if folder is not None:
+            folder.mkdir(parents=True, exist_ok=True)
+
+    def get(self, name: str, client: int) -> Tensor | None:
+        """The row that `client` keeps under `name`, or None before the first one."""
+        kept = self.rows.get(name, {}).get(client)
+        if kept is None or self.folder is None:
+            return kept
+        return torch.from_numpy(np.load(self._file(name, client, kept)))
+
+    def put(self, name: str, client: int, value: Tensor, round: int) -> None:
+        """Keep `value` for `client`, in place of what it kept before."""
+        if self.folder is not None:
+            np.save(self._file(name, client, round), value.detach().cpu().numpy())
+        self.rows.setdefault(name, {})[client] = value.detach().clone() if self.folder is None else round
+
+    def state(self) -> dict:
+        """What a checkpoint must hold."""
+        return {name: dict(rows) for name, rows in self.rows.items()}
+
+    def restore(self, state: dict) -> None:
+        """Go back to what a checkpoint held.
+
+        Raises
+        ------
+        ValueError
+            If a row is missing or cut short.
+        """
+        self.rows = {name: dict(rows) for name, rows in state.items()}
+        for file in sorted(self._files()):
+            whole = False
+            with contextlib.suppress(OSError, ValueError, EOFError):
+                whole = np.load(file, mmap_mode="r") is not None  # opened, not read
+            require(whole, "memory", str(file), "a whole row; delete its checkpoint to start anew")
+        self.sweep()
+
+    def sweep(self) -> None:
+        """Delete files that hold no current row: superseded ones, and those of a killed round."""
+        if self.folder is not None:
+            for file in set(self.folder.glob("*.npy")) - self._files():
+                file.unlink()
+
+    def _files(self) -> set[Path]:
+        """Every current row's file."""
+        if self.folder is None:
+            return set()
+        return {self._file(name, c, r) for name, rows in self.rows.items() for c, r in rows.items()}
+
+    def _file(self, name: str, client: int, round: int) -> Path:
+        return self.folder / f"{name}-{client}-{round}.npy"
+
+
+class ChunkMemory:
+    """The view a chunk of clients has of its own rows.
+
+    ``memory["head"] = rows`` keeps one row a client; ``memory.get("head", default)`` gives them back, with
+    `default` for clients that have kept nothing yet.
+    """
+
+    def __init__(self, memory: Memory, clients: list[int], round: int, device: torch.device):
+        self._memory, self._clients, self._round, self._device = memory, clients, round, device
+
+    def get(self, name: str, default: Rowwise) -> Tensor:
+        """Rows (m, P) under `name`; `default` is shared (P,), or one a client."""
+        kept = (self._memory.get(name, client) for client in self._clients)
+        return torch.stack([row(default, i) if k is None else k.to(self._device) for i, k in enumerate(kept)])
+
+    def __setitem__(self, name: str, rows: Tensor) -> None:
+        for client, value in zip(self._clients, rows, strict=True):
+            self._memory.put(name, client, value, self._round)

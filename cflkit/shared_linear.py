@@ -1,0 +1,433 @@
+r"""Local SGD without ever building a client's first layer.
+
+All clients of a cluster start from the same first layer, and a client's images X (n, d) are the same in every
+step. Write W (h, d) for its weights and b (h,) for its bias, delta (n, h) for the derivatives of the loss by the
+layer's outputs z, and 1 for a vector of n ones. The gradient
+
+.. math:: \nabla_W = \delta^\top X, \qquad \nabla_b = \delta^\top 1
+
+lies in the span of the images, weight decay adds a multiple of (W, b), and a proximal term a multiple of (W, b)
+minus one of an anchor's (Omega_k, omega_k). So plain SGD, from (W_0, b_0), never leaves the set
+
+.. math:: W = p W_0 + \sum_k q_k \Omega_k + A^\top X, \qquad b = p b_0 + \sum_k q_k \omega_k + A^\top 1,
+
+with numbers p and q_k and a matrix A (n, h), which begin at 1, 0 and 0. Outputs need no W either:
+
+.. math:: z = p (X W_0^\top + b_0) + \sum_k q_k (X \Omega_k^\top + \omega_k) + (X X^\top + 1 1^\top) A.
+
+The bracketed products are made once, one multiplication for all clients of a chunk that share a row, and serve
+every step and every pass over the same data. A step with learning rate eta, weight decay gamma, proximal weights
+mu_k and s = gamma + sum_k mu_k has, in these coordinates, the gradient
+
+.. math:: g_p = s p, \qquad g_{q_k} = s q_k - \mu_k, \qquad g_A = s A + \delta,
+
+delta being zero outside the batch. Momentum and Nesterov's step are linear in the gradient, so they act on
+(p, q, A) as they would on (W, b). (Adam is not linear, and leaves the set.) The layers above the first are small
+and trained directly.
+
+A step costs n h numbers in place of h d: this pays for n well below d and more than one step. What comes out are
+factors, too: the mean of all clients' first layers is one product, (stacked w_i A_i)^T (stacked X_i).
+"""
+
+import copy
+from functools import cached_property
+from itertools import pairwise
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+from torch.utils._pytree import tree_map_only
+
+from cflkit.models import MLP
+
+KEEP = 2**28  # bytes of products that a chunk keeps for later passes; beyond, it starts anew
+
+
+def layers(module: nn.Module) -> list[str] | None:
+    """Names of a network's linear layers, if it is flatten, linear, ReLU, linear, ..., linear; else None."""
+    if type(module) is MLP:
+        return ["hidden", "decision"]
+    if type(module) is not nn.Sequential or len(module) < 2 or len(module) % 2:
+        return None
+    kinds = [nn.Flatten] + [nn.Linear, nn.ReLU] * (len(module) // 2 - 1) + [nn.Linear]
+    right = all(type(child) is kind for child, kind in zip(module, kinds, strict=True))
+    right = right and module[0].start_dim == 1 and all(m.bias is not None for m in module[1::2])
+    distinct = len(set(module[1::2])) == len(module) // 2
+    return [str(i) for i in range(1, len(module), 2)] if right and distinct else None
+
+
+def supports(model, prox=()) -> bool:
+    """Whether this algebra holds for the architecture, and each proximal term has all or nothing of layer one."""
+    if layers(model.module) is None:
+        return False
+    end = Net(model).first
+    return all(p.span is None or p.span.start >= end or (p.span.start == 0 and p.span.stop >= end) for p in prox)
+
+
+class Net:
+    """Where the layers of a supported architecture lie in a vector: the first one, then the tail."""
+
+    def __init__(self, model):
+        names = layers(model.module)
+        self.h, self.d = model.shapes[f"{names[0]}.weight"]
+        self.first = self.h * (self.d + 1)
+        self._shapes = [model.shapes[f"{name}.weight"] for name in names[1:]]
+        self.classes = self._shapes[-1][0] if self._shapes else self.h
+
+    def weight(self, vector: Tensor) -> tuple[Tensor, Tensor]:
+        """Weights (h, d) and bias (h,) of the first layer, as views of a vector."""
+        return vector[: self.h * self.d].view(self.h, self.d), vector[self.h * self.d : self.first]
+
+    def tail(self, flat: Tensor) -> list[tuple[Tensor, Tensor]]:
+        """Weights and biases of the layers above, as views of the rest of a vector."""
+        found, at = [], 0
+        for out, into in self._shapes:
+            end = at + out * into
+            found.append((flat[at:end].view(out, into), flat[end : end + out]))
+            at = end + out
+        return found
+
+    @staticmethod
+    def forward(z: Tensor, tail: list[tuple[Tensor, Tensor]]) -> list[Tensor]:
+        """Inputs of the layers above and, last, the logits; `z` (n, h) is overwritten."""
+        through = [z]
+        for weight, bias in tail:
+            through.append(torch.addmm(bias, through[-1].relu_(), weight.T))
+        return through
+
+    @staticmethod
+    def backward(through, target, tail, gradient) -> Tensor:
+        """Derivative (n, h) of the mean cross-entropy by the first layer's outputs; `gradient` gets the tail's.
+
+        `target` (n, classes) is one-hot.
+        """
+        delta = through[-1].softmax(1).sub_(target).div_(len(target))
+        for inputs, (weight, _), (g_weight, g_bias) in zip(
+            through[-2::-1], reversed(tail), reversed(gradient), strict=True
+        ):
+            torch.mm(delta.T, inputs, out=g_weight)
+            torch.sum(delta, 0, out=g_bias)
+            delta = delta @ weight
+            torch.ops.aten.threshold_backward.grad_input(delta, inputs, 0, grad_input=delta)
+        return delta
+
+
+class Products:
+    """The images of a chunk as one matrix, and what they have been multiplied with so far.
+
+    Lives as long as the chunk's data, so that several passes over the data share it.
+    """
+
+    def __init__(self, data):
+        pairs = [data[i] for i in range(len(data))]
+        self.x = torch.cat([x.flatten(1) for x, _ in pairs])
+        self.y = torch.cat([y for _, y in pairs])
+        ends = torch.tensor([0] + [len(y) for _, y in pairs]).cumsum(0).tolist()
+        self.spans = [slice(a, b) for a, b in pairwise(ends)]
+        self._made: dict[tuple, tuple[Tensor, dict[int, Tensor]]] = {}
+
+    @classmethod
+    def of(cls, data) -> "Products":
+        """Those of `data`, made at the first call."""
+        if not hasattr(data, "_products"):
+            data._products = cls(data)
+        return data._products
+
+    @cached_property
+    def grams(self) -> list[Tensor]:
+        """X X^T + 1 (n_i, n_i) of every client; the 1 carries the bias."""
+        return [(x @ x.T).add_(1) for x in (self.x[span] for span in self.spans)]
+
+    def targets(self, classes: int) -> Tensor:
+        """One-hot labels (n, classes) of the whole chunk."""
+        return nn.functional.one_hot(self.y, classes).to(self.x.dtype)
+
+    def outputs(self, net: Net, table: Tensor, index: list[int]) -> list[Tensor]:
+        """X W^T + b (n_i, h) of client i under ``table[index[i]]``; one product for all clients of a row.
+
+        Rows are told apart by where they lie; a change in place makes them new.
+        """
+        if sum(z.nbytes for _, made in self._made.values() for z in made.values()) > KEEP:
+            self._made.clear()
+        found: list[Tensor] = [self.x] * len(index)
+        for r in set(index):
+            vector = table[r]
+            _, made = self._made.setdefault((vector.data_ptr(), vector._version), (vector, {}))
+            members = [i for i in range(len(index)) if index[i] == r]
+            missing = [i for i in members if i not in made]
+            if missing:
+                x = self.x if len(missing) == len(index) else torch.cat([self.x[self.spans[i]] for i in missing])
+                weight, bias = net.weight(vector)
+                sizes = [self.spans[i].stop - self.spans[i].start for i in missing]
+                made.update(zip(missing, torch.addmm(bias, x, weight.T).split(sizes), strict=True))
+            for i in members:
+                found[i] = made[i]
+        return found
+
+
+class Factored(Tensor):
+    """The trained vectors (m, P) of a chunk of clients, kept as factors.
+
+    To everybody it is a tensor: the first operation on it builds the m vectors, drops the factors, and goes on
+    with those. :meth:`row` and :meth:`add_to` work from the factors.
+
+    Attributes
+    ----------
+    net : Net
+        Where the first layer lies.
+    bases : list of (Pick, list of m floats)
+        W_0 and the anchors, and each client's p and q_k.
+    a : Tensor (n, h)
+        The matrices A of all clients, one below the other.
+    products : Products
+        The images, likewise.
+    tails : Tensor (m, P - h (d + 1))
+        The layers above the first.
+    """
+
+    @staticmethod
+    def __new__(cls, net: Net, bases, a: Tensor, products: Products, tails: Tensor):
+        """Make a tensor without storage; :meth:`__init__` has the arguments."""
+        shape = (len(tails), net.first + tails.shape[1])
+        return Tensor._make_wrapper_subclass(cls, shape, dtype=a.dtype, device=a.device)
+
+    def __init__(self, net, bases, a, products, tails):
+        self.net, self.bases, self.a, self.tails = net, bases, a, tails
+        self.x, self.spans = products.x, products.spans
+        self._versions = [base.table._version for base, _ in bases]
+        self._dense: Tensor | None = None
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @classmethod
+    def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
+        args, kwargs = tree_map_only(Factored, lambda f: f.dense(), (args, kwargs or {}))
+        return function(*args, **kwargs)
+
+    def numpy(self, **settings):
+        """As a tensor's."""
+        return self.dense().numpy(**settings)
+
+    def __deepcopy__(self, memo):
+        return copy.deepcopy(self.dense(), memo)
+
+    def __reduce_ex__(self, protocol):
+        return self.dense().__reduce_ex__(protocol)
+
+    def __repr__(self, **_):
+        return f"Factored{tuple(self.shape)}"
+
+    def dense(self) -> Tensor:
+        """All vectors (m, P), built once and kept: from then on this is an ordinary tensor."""
+        if self._dense is None:
+            dense = self.tails.new_empty(self.shape)
+            for i in range(len(dense)):
+                self.row(i, dense[i])
+            self._dense, self.a, self.x, self.tails, self.bases = dense, None, None, None, []
+        return self._dense
+
+    @torch.no_grad()
+    def row(self, i: int, out: Tensor | None = None) -> Tensor:
+        """Client `i`'s vector (P,): a copy, or a view once they are built."""
+        if self._dense is not None:
+            return self._dense[i]
+        self._check()
+        out = self.tails.new_empty(self.shape[1]) if out is None else out
+        rows = [(base[i], factor[i]) for base, factor in self.bases if factor[i] != 0]
+        if rows:
+            torch.mul(rows[0][0][: self.net.first], rows[0][1], out=out[: self.net.first])
+        else:
+            out[: self.net.first] = 0
+        for vector, factor in rows[1:]:
+            out[: self.net.first].add_(vector[: self.net.first], alpha=factor)
+        weight, bias = self.net.weight(out)
+        weight.addmm_(self.a[self.spans[i]].T, self.x[self.spans[i]])
+        bias.add_(self.a[self.spans[i]].sum(0))
+        out[self.net.first :] = self.tails[i]
+        return out
+
+    @torch.no_grad()
+    def add_to(self, total: Tensor, groups: list[int], weights: list[float]) -> None:
+        """Add every vector, times its weight, to its group's row of `total` (k, P): one product for a group."""
+        if self._dense is not None:
+            for vector, group, weight in zip(self._dense, groups, weights, strict=True):
+                total[group].add_(vector, alpha=weight)
+            return
+        self._check()
+        first = self.net.first
+        for base, factor in self.bases:
+            share: dict[tuple[int, int], float] = {}
+            for group, weight, r, c in zip(groups, weights, base.index.tolist(), factor, strict=True):
+                share[group, r] = share.get((group, r), 0.0) + weight * c
+            for (group, r), c in share.items():
+                if c != 0:
+                    total[group, :first].add_(base.table[r][:first], alpha=c)
+        sizes = torch.tensor([span.stop - span.start for span in self.spans], device=self.a.device)
+        by_image = self.a.new_tensor(weights).repeat_interleave(sizes)
+        for group in dict.fromkeys(groups):
+            members = [i for i, g in enumerate(groups) if g == group]
+            a, x, w = self.a, self.x, by_image
+            if len(members) < len(groups):
+                a, x, w = (torch.cat([whole[self.spans[i]] for i in members]) for whole in (a, x, w))
+            weight, bias = self.net.weight(total[group])
+            weight.addmm_(a.T, x * w[:, None])
+            bias.addmv_(a.T, w)
+            total[group, first:].addmv_(self.tails[members].T, self.tails.new_tensor([weights[i] for i in members]))
+
+    def _check(self) -> None:
+        for (base, _), version in zip(self.bases, self._versions, strict=True):
+            if base.table._version != version:
+                raise RuntimeError("a vector that clients trained from was changed in place while still in use")
+
+
+@torch.no_grad()
+def sgd(start, data, batches: list[list], prox: list, optimiser, model) -> Factored:
+    """Train a chunk of clients, one after another; what :meth:`cflkit.training.Local.sgd` does.
+
+    Parameters
+    ----------
+    start : Pick
+        Where each client begins.
+    data : Data
+        The m clients' images.
+    batches : list of lists of integer arrays
+        Each client's batches.
+    prox : list of Prox
+        Proximal terms, every anchor a Pick; :func:`supports` says which are possible.
+    optimiser : SGD
+        How to train.
+    model : Model
+        A supported architecture.
+
+    Returns
+    -------
+    Factored (m, P)
+    """
+    net, products, m = Net(model), Products.of(data), len(data)
+    bases, pulls = [start], [0.0]  # W_0 and the anchors, and how strongly each pulls at the first layer
+    for term in prox:
+        if term.span is None or term.span.start == 0:
+            same = [k for k, b in enumerate(bases) if _same(b, term.anchor)]
+            if same:
+                pulls[same[0]] += term.weight
+            else:
+                bases, pulls = [*bases, term.anchor], [*pulls, term.weight]
+    outputs = [products.outputs(net, base.table, base.index.tolist()) for base in bases]
+    tails = torch.empty(m, model.size - net.first, dtype=model.dtype, device=model.device)
+    a = torch.zeros(len(products.x), net.h, dtype=model.dtype, device=model.device)
+    targets = products.targets(net.classes)
+    factors: list[list[float]] = [[] for _ in bases]
+    for i, span in enumerate(products.spans):
+        tails[i] = start[i][net.first :]
+        terms = []
+        for term in prox:
+            whole = term.span or slice(0, model.size)
+            inside = slice(max(whole.start - net.first, 0), max(whole.stop - net.first, 0))
+            terms.append((term.weight, inside, term.anchor[i][net.first :][inside]))
+        found = _client(
+            net, [z[i] for z in outputs], pulls, products.grams[i], a[span], tails[i], targets[span], batches[i],
+            terms, optimiser,
+        )  # fmt: skip
+        for column, value in zip(factors, found, strict=True):
+            column.append(value)
+    return Factored(net, list(zip(bases, factors, strict=True)), a, products, tails)
+
+
+def _same(one, other) -> bool:
+    """Whether two Picks hold the very same vectors."""
+    return one.table.data_ptr() == other.table.data_ptr() and torch.equal(one.index, other.index)
+
+
+def _client(net, outputs, pulls, gram, a, tail, target, batches, terms, optimiser) -> list[float]:
+    """Train one client: `a` and `tail` in place; its p and q_k are returned."""
+    lr, momentum, decay = optimiser.lr, optimiser.momentum, optimiser.weight_decay
+    shrink = decay + sum(pulls)
+    factor, speed = [1.0] + [0.0] * (len(pulls) - 1), [0.0] * len(pulls)
+    gradient = torch.empty_like(tail)
+    upper, g_upper = net.tail(tail), net.tail(gradient)
+    a_speed = torch.zeros_like(a) if momentum else None
+    tail_speed = torch.zeros_like(tail) if momentum else None
+    room = a.new_empty(max((len(b) for b in batches), default=0), net.h)
+    for step, batch in enumerate(batches):
+        whole = optimiser.batch_size is None
+        if not whole:
+            batch = torch.from_numpy(batch).to(a.device)
+        rows = (lambda t: t) if whole else (lambda t, batch=batch: t[batch])
+        # forward: z = p (X W0^T + b0) + sum q (X Omega^T + omega) + (X X^T + 1) A
+        z = room[: len(batch)]
+        if step:
+            torch.addmm(rows(outputs[0]), rows(gram), a, beta=factor[0], out=z)
+        else:
+            z.copy_(rows(outputs[0]))
+        for q, output in zip(factor[1:], outputs[1:], strict=True):
+            if q != 0:
+                z.add_(rows(output), alpha=q)
+        through = net.forward(z, upper)
+        delta = net.backward(through, rows(target), upper, g_upper)
+        # the layers above, directly
+        if decay:
+            gradient.add_(tail, alpha=decay)
+        for weight, inside, anchor in terms:
+            gradient[inside].add_(tail[inside] - anchor, alpha=weight)
+        if momentum:
+            tail_speed.mul_(momentum).add_(gradient)
+            tail.add_(gradient.add_(tail_speed, alpha=momentum) if optimiser.nesterov else tail_speed, alpha=-lr)
+        else:
+            tail.add_(gradient, alpha=-lr)
+        # the first layer, in its coordinates
+        slope = [shrink * f - pull for f, pull in zip(factor, pulls, strict=True)]
+        if momentum:
+            speed = [momentum * s + g for s, g in zip(speed, slope, strict=True)]
+            a_speed.mul_(momentum)
+            if shrink:
+                a_speed.add_(a, alpha=shrink)
+            _add(a_speed, delta, None if whole else batch, 1.0)
+        if momentum and not optimiser.nesterov:
+            slope = speed
+            a.add_(a_speed, alpha=-lr)
+        else:
+            if shrink:
+                a.mul_(1 - lr * shrink)
+            _add(a, delta, None if whole else batch, -lr)
+            if momentum:
+                slope = [g + momentum * s for g, s in zip(slope, speed, strict=True)]
+                a.add_(a_speed, alpha=-lr * momentum)
+        factor = [f - lr * g for f, g in zip(factor, slope, strict=True)]
+    return factor
+
+
+def _add(to: Tensor, delta: Tensor, batch: Tensor | None, alpha: float) -> None:
+    """Add the batch's rows times `alpha`."""
+    if batch is None:
+        to.add_(delta, alpha=alpha)
+    else:
+        to.index_add_(0, batch, delta, alpha=alpha)
+
+
+@torch.no_grad()
+def losses(models: Tensor, data, model) -> Tensor:
+    """Mean cross-entropy (m, K) of K models (K, P) on each client's images."""
+    net, products = Net(model), Products.of(data)
+    out = torch.empty(len(data), len(models), dtype=model.dtype, device=model.device)
+    for k, vector in enumerate(models):
+        upper = net.tail(vector[net.first :])
+        for i, z in enumerate(products.outputs(net, vector[None], [0] * len(data))):
+            logits = net.forward(z.clone() if upper else z, upper)[-1]
+            out[i, k] = cross_entropy(logits, products.y[products.spans[i]])
+    return out
+
+
+@torch.no_grad()
+def gradient(at, data, model) -> Tensor:
+    """Full-batch gradient (m, P) of each client's mean loss at its row of the Pick `at`."""
+    net, products = Net(model), Products.of(data)
+    out = torch.empty(len(data), model.size, dtype=model.dtype, device=model.device)
+    targets = products.targets(net.classes)
+    for i, z in enumerate(products.outputs(net, at.table, at.index.tolist())):
+        span = products.spans[i]
+        upper, g_upper = net.tail(at[i][net.first :]), net.tail(out[i, net.first :])
+        delta = net.backward(net.forward(z.clone(), upper), targets[span], upper, g_upper)
+        weight, bias = net.weight(out[i])
+        torch.mm(delta.T, products.x[span], out=weight)
+        torch.sum(delta, 0, out=bias)
+    return out
