@@ -1,0 +1,284 @@
+"""FedCG's network: layers with domain-specific residuals that exchange information over a graph of domains.
+
+The network of the run stays as it is; a :class:`GraphLayer` hangs on each chosen layer as a forward hook and adds
+the residual of Eq. (4) to what the layer returns. Domains are per image: hard ones, an integer an image, while
+training, or soft ones, a row of weights an image, at test.
+"""
+
+import copy
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from cflkit.checks import require
+
+TOGETHER = 256  # images that are classified, or given kernels of their own, at a time; bounds memory
+
+
+class DomainClassifier(nn.Module):
+    """Tells D domains apart: convolutions 3 x 3, 32 and 64, average pooling, linear (Section 4.1).
+
+    The paper does not say over what it pools. Pooled over the whole image, an untrained classifier puts nearly
+    every image in one domain; 2 x 2 pooling keeps where things are. Every image is standardised first.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        (C, H, W) of an image.
+    domains : int
+        Number of logits (D).
+    pool : {"local", "global"}
+        Average over 2 x 2 pixels and flatten, or over all pixels.
+    """
+
+    def __init__(self, shape: tuple[int, int, int], domains: int, pool: str):
+        super().__init__()
+        channels, height, width = shape
+        self.pool = pool
+        self.conv1 = nn.Conv2d(channels, 32, 3, padding=1)
+        self.conv2 = nn.Conv2d(32, 64, 3, padding=1)
+        places = 1 if pool == "global" else (height // 2) * (width // 2)
+        self.decision = nn.Linear(64 * places, domains)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Logits ``(n, D)`` of images ``(n, C, H, W)``."""
+        x = F.layer_norm(x, x.shape[1:])
+        x = F.relu(self.conv2(F.relu(self.conv1(x))))
+        x = x.mean((2, 3)) if self.pool == "global" else F.avg_pool2d(x, 2).flatten(1)
+        return self.decision(x)
+
+
+class GraphLayer(nn.Module):
+    """The D domain-specific versions of one layer, joined by a graph convolution (Eqs. 4 and 5).
+
+    With q the number of weights and biases of the layer, V is (D, q), one row a domain, and what is used in its
+    place is sigma(A V W). W starts at the identity, so that training starts at plain residual adapters.
+
+    Parameters
+    ----------
+    layer : nn.Conv2d or nn.BatchNorm2d
+        The layer that it is added to. Of a normalisation only scale and offset are per domain; all domains share
+        the statistics.
+    domains : int
+        D.
+    gcn : {"full", "bottleneck", "per_filter", "none"}
+        W is q x q; I + W1 W2 through q/16 dimensions, q^2/8 entries; one matrix for all output channels, which
+        mixes the inputs of a filter and leaves biases alone; or absent.
+    activation : {"relu", "identity"}
+        sigma. The paper's ReLU makes every domain-specific weight non-negative.
+    lam : float
+        Weight lambda of the residual, at the start.
+    learn_lam : bool
+        Train lambda too.
+    residual : bool
+        Add to the layer (FedCG); otherwise stand in for it (the paper's ablation "GCN").
+    """
+
+    def __init__(self, layer, domains, gcn="full", activation="relu", lam=1.0, learn_lam=True, residual=True):
+        super().__init__()
+        self.gcn, self.activation, self.residual = gcn, activation, residual
+        geometry = ("stride", "padding", "dilation", "groups")
+        conv = isinstance(layer, nn.Conv2d)
+        self.place = {name: getattr(layer, name) for name in geometry} if conv else None
+        self.shapes = [tuple(p.shape) for p in layer.parameters()]  # of the weight and, if there is one, the bias
+        self.V = nn.Parameter(torch.stack([_redrawn(layer) for _ in range(domains)]))
+        q, fan_in = self.V.shape[1], self.kernel // self.shapes[0][0]
+        if gcn == "bottleneck":
+            self.W1 = nn.Parameter(1e-3 * torch.randn(q, max(1, q // 16)))
+            self.W2 = nn.Parameter(1e-3 * torch.randn(max(1, q // 16), q))
+        elif gcn != "none":
+            self.W = nn.Parameter(torch.eye(q if gcn == "full" else fan_in))
+        if residual:
+            self.lam = nn.Parameter(torch.tensor(float(lam))) if learn_lam else lam
+        self.given: tuple[Tensor, Tensor] | None = None  # adjacency and domains of the images at hand
+
+    @property
+    def kernel(self) -> int:
+        """Numbers in the layer's weight; those that follow in a row of V are biases."""
+        return torch.Size(self.shapes[0]).numel()
+
+    def mixed(self, A: Tensor) -> Tensor:
+        """Eq. (5): what the domains use (D, q), given the adjacency (D, D)."""
+        V = A @ self.V
+        if self.gcn == "full":
+            V = V @ self.W
+        elif self.gcn == "bottleneck":
+            V = V + V @ self.W1 @ self.W2
+        elif self.gcn == "per_filter":
+            filters = V[:, : self.kernel].reshape(-1, len(self.W)) @ self.W
+            V = torch.cat([filters.reshape(len(V), -1), V[:, self.kernel :]], 1)
+        return F.relu(V) if self.activation == "relu" else V
+
+    def forward(self, layer: nn.Module, inputs: tuple[Tensor], output: Tensor) -> Tensor:
+        """Eq. (4), as a hook: the layer's output and, lambda times, that of the images' domains."""
+        (A, domain), (x,) = self.given, inputs
+        if self.place is None:
+            found = self._normalised(layer, x, self.mixed(A), domain)
+        else:
+            found = self._convolved(x, self.mixed(A), domain)
+        return output + self.lam * found if self.residual else found
+
+    def _convolved(self, x: Tensor, theta: Tensor, domain: Tensor) -> Tensor:
+        """Convolve every image with the kernel of its domain, or with its mixture of kernels."""
+        if domain.dim() == 1:  # one pass for each domain that occurs
+            order = domain.argsort(stable=True)
+            counts = torch.bincount(domain, minlength=len(theta)).tolist()
+            passes = []
+            for row, images in zip(theta, order.split(counts), strict=True):
+                if len(images):
+                    weight, *bias = self._parts(row[None])
+                    passes.append(F.conv2d(x[images], weight[0], *(b[0] for b in bias), **self.place))
+            return torch.cat(passes)[order.argsort()]
+        pieces = []
+        for piece, w in zip(x.split(TOGETHER), domain.split(TOGETHER), strict=True):
+            # a convolution is linear in its kernel: sum_d w_d conv(x; V_d) = conv(x; sum_d w_d V_d)
+            weight, *bias = self._parts(w @ theta)
+            n, groups = len(piece), len(piece) * self.place["groups"]
+            side_by_side = piece.flatten(0, 1)[None], weight.flatten(0, 1)
+            found = F.conv2d(*side_by_side, **(self.place | {"groups": groups})).unflatten(1, (n, -1))[0]
+            pieces.append(found + bias[0][:, :, None, None] if bias else found)
+        return torch.cat(pieces)
+
+    def _normalised(self, layer: nn.Module, x: Tensor, theta: Tensor, domain: Tensor) -> Tensor:
+        """Scale and offset, per domain, what the layer has normalised with the statistics of all."""
+        running = layer.track_running_stats and not layer.training
+        statistics = (layer.running_mean, layer.running_var) if running else (None, None)
+        x = F.batch_norm(x, *statistics, training=not running, eps=layer.eps)
+        scale, offset = self._parts(theta[domain] if domain.dim() == 1 else domain @ theta)
+        return x * scale[:, :, None, None] + offset[:, :, None, None]
+
+    def _parts(self, rows: Tensor) -> list[Tensor]:
+        """Cut rows (n, q) into weights (n, ...) and, if the layer has them, biases (n, outputs)."""
+        sizes = [torch.Size(shape).numel() for shape in self.shapes]
+        return [part.unflatten(1, shape) for part, shape in zip(rows.split(sizes, 1), self.shapes, strict=True)]
+
+
+class GraphNetwork(nn.Module):
+    """A network with graph layers, and the student that tells them an image's domain.
+
+    Parameters are those of `base` first, under ``agnostic``, then V, W and lambda of each layer under ``graph``,
+    then the ``student``; the adjacency A is a buffer, since no gradient passes into it.
+
+    Parameters
+    ----------
+    base : nn.Module
+        The network; changed in place.
+    shape : tuple of int
+        (C, H, W) of an image.
+    domains : int
+        D.
+    layers : {"last", "all", "batchnorm"}
+        Which layers become graph layers, see :func:`replaced`.
+    pool : {"local", "global"} or None
+        The student's pooling; None for no student.
+    soft : bool
+        At test, mix the domains by the student's probabilities instead of taking its first choice.
+    **graph
+        Arguments of :class:`GraphLayer`.
+    """
+
+    def __init__(self, base, shape, domains, layers="last", pool="local", soft=True, **graph):
+        super().__init__()
+        self.agnostic, self.domains, self.soft = base, domains, soft
+        chosen = replaced(base, layers)
+        self.graph = nn.ModuleList(GraphLayer(layer, domains, **graph) for layer in chosen.values())
+        for (name, layer), twin in zip(chosen.items(), self.graph, strict=True):
+            if not twin.residual:
+                layer = _emptied(base, name, layer)
+            layer.register_forward_hook(twin)
+        self.student = None if pool is None else DomainClassifier(shape, domains, pool)
+        self.register_buffer("A", torch.eye(domains))
+
+    def forward(self, x: Tensor, domain: Tensor | None = None) -> Tensor:
+        """Logits ``(n, classes)`` of images ``(n, C, H, W)``.
+
+        Parameters
+        ----------
+        x : Tensor (n, C, H, W)
+            The images.
+        domain : Tensor (n,) of int64 or (n, D), optional
+            Their domains, or the weights w of Eq. (4); the student's if None.
+        """
+        domain = self.assign(x) if domain is None else domain
+        for layer in self.graph:
+            layer.given = self.A, domain
+        logits = self.agnostic(x)
+        for layer in self.graph:
+            layer.given = None
+        return logits
+
+    def assign(self, x: Tensor) -> Tensor:
+        """Domains of test images: the student's weights (n, D), or its choices (n,); all alike without one."""
+        if self.student is None:
+            return x.new_full((len(x), self.domains), 1 / self.domains)
+        logits = torch.cat([self.student(piece) for piece in x.split(TOGETHER)])
+        return logits.softmax(1) if self.soft else logits.argmax(1)
+
+    def V(self) -> Tensor:
+        """All domain-specific parameters (D, q), layer after layer: what Eq. (6) compares."""
+        return torch.cat([layer.V for layer in self.graph], 1)
+
+
+def replaced(base: nn.Module, layers: str) -> dict[str, nn.Module]:
+    """The layers that get domain-specific parameters, by name, in order.
+
+    Parameters
+    ----------
+    base : nn.Module
+        A network.
+    layers : {"last", "all", "batchnorm"}
+        The last convolution; every convolution and batch normalisation; or only the latter.
+    """
+    kinds = {"last": nn.Conv2d, "all": (nn.Conv2d, nn.BatchNorm2d), "batchnorm": nn.BatchNorm2d}
+    found = {name: module for name, module in base.named_modules() if isinstance(module, kinds[layers])}
+    require(bool(found), "layers", layers, f"found in the model; {type(base).__name__} has no such layer")
+    return dict([list(found.items())[-1]]) if layers == "last" else found
+
+
+def adjacency(distance: Tensor, beta: float) -> Tensor:
+    """Eq. (6) and below it: A (D, D) with beta on the diagonal, elsewhere by inverse distance; rows sum to 1.
+
+    A distance of 0 counts as 1e-8, or (1 - beta) times infinity would spoil even beta = 1. One domain alone is
+    its own neighbour, [[1]].
+
+    Parameters
+    ----------
+    distance : Tensor (D, D)
+        Between domains.
+    beta : float
+        Weight of the self-connection.
+    """
+    if len(distance) == 1:
+        return torch.ones_like(distance)
+    eye = torch.eye(len(distance), dtype=distance.dtype, device=distance.device)
+    h = (1 - eye) / (distance + 1e-8)
+    return beta * eye + (1 - beta) * h / h.sum(1, keepdim=True)
+
+
+def euclidean(V: Tensor) -> Tensor:
+    """Distances (D, D) between the rows of V (D, q)."""
+    return torch.cdist(V, V, compute_mode="donot_use_mm_for_euclid_dist")
+
+
+def hamming(domains: int) -> Tensor:
+    """Distances (D, D) between the binary codes of the numbers 0..D-1 (Table 3: domains are attribute codes)."""
+    return torch.tensor([[float((i ^ j).bit_count()) for j in range(domains)] for i in range(domains)])
+
+
+def _redrawn(layer: nn.Module) -> Tensor:
+    """A fresh draw (q,) of the layer's parameters by its own initialisation."""
+    drawn = copy.deepcopy(layer)
+    drawn.reset_parameters()
+    return torch.cat([p.detach().flatten() for p in drawn.parameters()])
+
+
+def _emptied(base: nn.Module, name: str, layer: nn.Module) -> nn.Module:
+    """Take a layer's own parameters away; what is left hands its input on, or normalises it."""
+    if isinstance(layer, nn.BatchNorm2d):
+        layer.weight = layer.bias = None
+        return layer
+    parent, _, attribute = name.rpartition(".")
+    identity = nn.Identity()
+    setattr(base.get_submodule(parent), attribute, identity)
+    return identity

@@ -1,0 +1,109 @@
+"""CFL, also ClusteredFL and FedCluster (Sattler, Mueller, Samek 2020): split clusters that stop agreeing."""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from scipy.cluster.hierarchy import fcluster, linkage
+from scipy.spatial.distance import squareform
+from torch import Tensor
+
+from cflkit.checks import one_of, require
+from cflkit.methods.base import Method
+from cflkit.training import Pick
+
+
+@dataclass(frozen=True)
+class CFL(Method):
+    """Clustered federated learning by recursive bipartition (Sattler et al. 2020, Algorithm 1).
+
+    All clients start in one cluster and every cluster averages its members. A cluster c whose mean update is short
+    while some member's is long has stationary conflict: it is split in two so that the largest cosine across the
+    halves is least. Clusters stay a partition of the clients however often they split.
+
+    Parameters
+    ----------
+    eps1, eps2 : float
+        Split where ||mean update|| < eps1 and max ||update|| > eps2.
+    min_round : int
+        No split before this round (released notebook: after the 20th).
+    min_size : int
+        Only clusters with more members are split.
+    linkage : {"single", "complete"}
+        The optimal bipartition cuts the weakest edge of the maximum spanning tree (single linkage on -cosine); the
+        released notebook uses complete linkage, which need not be optimal.
+    gamma_test : bool
+        Accept a split only if max cosine across < sqrt((1 - gamma_max) / 2), with gamma_i the deviation of a
+        member's update from the mean of its half, relative to that mean (the paper's certificate).
+    """
+
+    eps1: float = 0.4
+    eps2: float = 1.6
+    min_round: int = 21
+    min_size: int = 2
+    linkage: str = "single"
+    gamma_test: bool = False
+    name = "cfl"
+
+    def __post_init__(self):
+        for name in ("eps1", "eps2", "min_round"):
+            require(getattr(self, name) >= 0, name, getattr(self, name), "0 or more")
+        require(self.min_size >= 1, "min_size", self.min_size, "1 or more")
+        one_of("linkage", self.linkage, ("single", "complete"))
+
+    def start(self, net):
+        return {"models": net.task.init(), "assign": torch.zeros(net.task.clients, dtype=torch.int64)}
+
+    def round(self, server, clients, net):
+        models, assign = server["models"], server["assign"].clone()
+        here = assign[clients]
+        up = net.call(clients, self.client, per_client={"model": Pick(models, here)})
+        updates = up["model"].dense() - models[here]
+        if net.round >= self.min_round:
+            for c in here.unique().tolist():
+                members = torch.nonzero(here == c).flatten()
+                if self.in_conflict(updates[members]):
+                    half = bipartition(updates[members], self.linkage)
+                    if not self.gamma_test or certified(updates[members], half):
+                        assign[clients[members[half == 1]]] = len(models)
+                        models = torch.cat([models, models[c][None]])
+        # each cluster, new ones too, goes on from the mean of its own members
+        return {"models": up["model"].mean_by(assign[clients], len(models), keep=models), "assign": assign}
+
+    def in_conflict(self, updates: Tensor) -> bool:
+        """Whether a cluster with these members' updates (c, P) has stopped moving while its members have not."""
+        large = len(updates) > self.min_size
+        return large and bool(updates.mean(0).norm() < self.eps1 and updates.norm(dim=1).max() > self.eps2)
+
+    def client(self, down, memory, data, local):
+        return {"model": local.sgd(down["model"], data)}
+
+    def serve(self, server, clients, net):
+        return Pick(server["models"], server["assign"][clients])
+
+    def assignment(self, server):
+        return server["assign"]
+
+
+def cosines(updates: Tensor) -> Tensor:
+    """Cosine matrix (n, n) of updates (n, P) in float64, clamped to [-1, 1]."""
+    unit = torch.nn.functional.normalize(updates.double(), dim=1)
+    return (unit @ unit.T).clamp(-1, 1).cpu()
+
+
+def bipartition(updates: Tensor, method: str = "single") -> Tensor:
+    """Halves 0 and 1 (n,) of n clients; the half of the first client is 0."""
+    apart = (1 - cosines(updates)).numpy()
+    np.fill_diagonal(apart, 0)
+    label = fcluster(linkage(squareform(apart, checks=False), method), 2, criterion="maxclust")
+    return torch.from_numpy((label != label[0]).astype(np.int64))
+
+
+def certified(updates: Tensor, half: Tensor) -> bool:
+    """Whether every cosine across is less than sqrt((1 - gamma_max) / 2), where gamma_max < 1."""
+    gamma = 0.0
+    for side in (0, 1):
+        mean = updates[half == side].mean(0)
+        gamma = max(gamma, float((updates[half == side] - mean).norm(dim=1).max() / mean.norm()))
+    across = cosines(updates)[half == 0][:, half == 1].max()
+    return gamma < 1 and bool(across < ((1 - gamma) / 2) ** 0.5)

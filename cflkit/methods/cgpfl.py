@@ -1,0 +1,28 @@
+"""A stand-in for CGPFL (Tang, Guo, Guo 2022): K generalisers, clustered on the server, personal models below."""
+
+from dataclasses import dataclass
+
+from cflkit.checks import require
+from cflkit.methods.lcfed import LCFed
+
+
+@dataclass(frozen=True)
+class CGPFLLike(LCFed):
+    """LCFed without its global pull and with the full cosine: *like* CGPFL, whose step counts we could not read.
+
+    Parameters
+    ----------
+    k, mu, start_from, average
+        As in LCFed.
+    lam, rank
+        0 and None, which is what sets it apart.
+    """
+
+    lam: float = 0.0
+    rank: int | None = None
+    name = "cgpfl_like"
+
+    def __post_init__(self):
+        super().__post_init__()
+        require(self.lam == 0, "lam", self.lam, "0; with a global pull this is lcfed")
+        require(self.rank is None, "rank", self.rank, "None; with a projection this is lcfed")

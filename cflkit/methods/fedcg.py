@@ -1,0 +1,272 @@
+"""FedCG (Caldarola et al. 2021): domains per image, domain-specific residuals, and a graph between them."""
+
+from dataclasses import dataclass
+from functools import lru_cache, partial
+
+import torch
+import torch.nn.functional as F
+from sklearn.cluster import KMeans
+from torch import Tensor
+from torch.func import functional_call
+
+from cflkit import metrics, rng
+from cflkit.checks import one_of, require
+from cflkit.flat import Model
+from cflkit.graph_layers import (
+    TOGETHER,
+    DomainClassifier,
+    GraphNetwork,
+    adjacency,
+    euclidean,
+    hamming,
+    replaced,
+)
+from cflkit.methods.base import Method, one_for_all
+
+
+@dataclass(frozen=True)
+class FedCG(Method):
+    """Cluster-driven graph federated learning (Caldarola et al. 2021).
+
+    The network of the run keeps its weights theta_a; some layers get D domain-specific versions as residuals
+    (Eq. 4), mixed by a graph convolution sigma(A V W) (Eq. 5) whose adjacency A is made from the distances
+    between domains (Eq. 6). A *teacher* puts every training image in a domain, a *student* learns to do the same
+    (Eq. 3) and does it at test. All that is trained is averaged, weighted by n_k (Eq. 2).
+
+    What the paper leaves open is settled so: A stays what it was at the start until the teacher is first
+    refreshed, and follows Eq. (6) after every round from then on; there is one A, from the parameters of all graph
+    layers together, and no gradient goes through it; W starts at the identity and every lambda at 1; the student
+    sees the batches of the network, in the same pass. Normalisation by batch or by running statistics is the
+    model's choice (``leaf_celeba`` or ``leaf_celeba_running``).
+
+    Parameters
+    ----------
+    domains : int
+        D.
+    layers : {"last", "all", "batchnorm"}
+        Layers with domain-specific versions: the last convolution, every convolution and batch normalisation, or
+        only the scales and offsets of the latter.
+    gcn : {"full", "bottleneck", "per_filter", "none"}
+        W of Eq. (5): q x q, through q/16 dimensions, shared by the filters of a layer, or absent.
+    activation : {"relu", "identity"}
+        sigma of Eq. (5).
+    beta : float
+        Weight of a domain's own parameters in A.
+    refresh : int
+        Rounds between copies of the student into the teacher (T).
+    adjacency : {"eye", "random", "uniform", "hamming"}
+        The first two are where A starts; the last two stay (Table 3: U, H).
+    clusters : {"classifier", "kmeans", "oracle"}
+        Where the domains of training images come from: the teacher; k-means on a model trained by every client
+        for one round, all of a client's images in its cluster (Table 4); or their true tags (Table 3). The latter
+        two have neither teacher nor student, and weigh all domains alike at test unless told.
+    soft : bool
+        At test, mix domains by the student's probabilities; otherwise take its first choice.
+    residual : bool
+        Add to the layers' own output; otherwise the graph layers stand in for them (Table 3: "GCN").
+    pool : {"local", "global"}
+        Average pooling of the domain classifiers: 2 x 2 pixels, or everything. Pooled globally, untrained
+        teachers put nearly all images in one domain.
+    lam : float
+        Weight lambda of the residuals at the start.
+    learn_lam : bool
+        Train it.
+    lr_student : float
+        The student's learning rate, plain SGD.
+    """
+
+    domains: int = 4
+    layers: str = "last"
+    gcn: str = "full"
+    activation: str = "relu"
+    beta: float = 0.5
+    refresh: int = 10
+    adjacency: str = "eye"
+    clusters: str = "classifier"
+    soft: bool = True
+    residual: bool = True
+    pool: str = "local"
+    lam: float = 1.0
+    learn_lam: bool = True
+    lr_student: float = 1e-4
+    name = "fedcg"
+
+    def __post_init__(self):
+        for name in ("domains", "refresh"):
+            require(getattr(self, name) >= 1, name, getattr(self, name), "1 or more")
+        require(0 <= self.beta <= 1, "beta", self.beta, "in [0, 1]")
+        require(self.lr_student >= 0, "lr_student", self.lr_student, "0 or more")
+        one_of("layers", self.layers, ("last", "all", "batchnorm"))
+        one_of("gcn", self.gcn, ("full", "bottleneck", "per_filter", "none"))
+        one_of("activation", self.activation, ("relu", "identity"))
+        one_of("adjacency", self.adjacency, ("eye", "random", "uniform", "hamming"))
+        one_of("clusters", self.clusters, ("classifier", "kmeans", "oracle"))
+        one_of("pool", self.pool, ("local", "global"))
+
+    def check(self, task):
+        replaced(task.model.module, self.layers)
+        enough = self.clusters != "kmeans" or self.domains <= task.clients
+        require(enough, "domains", self.domains, f"at most the number of clients, {task.clients}, for k-means")
+
+    def network(self, base: Model, shape) -> Model:
+        """The graph network around `base`, for images of that shape (C, H, W); its vectors hold all of it."""
+        return _network(self, base, tuple(shape))
+
+    def classifier(self, base: Model, shape) -> Model:
+        """The domain classifier; the teacher is one of its vectors."""
+        return _classifier(self, base, tuple(shape))
+
+    # ------------------------------------------------------------------ server
+    def start(self, net):
+        task = net.task
+        graph = self.network(task.model, task.shape)
+        model = graph.init(rng.torch_seed(task.seed, "init", 0))  # begins with what FedAvg begins with
+        model[graph.spans["A"]] = self.first_adjacency(net).to(model).flatten()
+        server = {"model": model}
+        if self.clusters == "classifier":
+            seed = rng.torch_seed(task.seed, "teacher")
+            server["teacher"] = self.classifier(task.model, task.shape).init(seed)
+            server["refreshed"] = 0
+            server["held"] = torch.full((task.clients,), -1)  # which teacher each client has
+        if self.clusters == "kmeans":
+            alone = partial(self.client_alone, task.init()[0])  # the common start comes from a shared seed
+            models = net.call(torch.arange(task.clients), alone)["model"].dense()
+            seed = int(net.rng("kmeans").integers(2**31))
+            found = KMeans(self.domains, n_init=10, random_state=seed).fit(models.cpu().numpy())
+            server["assign"] = torch.from_numpy(found.labels_).long()
+        return server
+
+    def round(self, server, clients, net):
+        graph, server = self.network(net.task.model, net.task.shape), dict(server)
+        own = {}
+        if self.clusters == "classifier":  # the teacher travels to those who do not have the current one
+            held = server["held"].clone()
+            late = clients[held[clients] != server["refreshed"]]
+            net.call(late, lambda *_: {}, down={"teacher": server["teacher"]})
+            held[late], server["held"] = server["refreshed"], held
+        if self.clusters == "kmeans":
+            own = {"cluster": server["assign"][clients]}
+        parts = self.parts(graph)
+        down = {name: server["model"][span] for name, span in parts.items()}
+        up = net.call(clients, partial(self.client, server.get("teacher")), down=down, per_client=own)
+
+        found = {name: down[name] if name == "A" else up[name].mean(up.sizes) for name in parts}  # Eq. 2
+        model = torch.cat(list(found.values()))
+        if self.adjacency in ("eye", "random") and net.round >= self.refresh:
+            V = torch.cat([v for name, v in graph.views(model).items() if name.endswith(".V")], 1)
+            model[graph.spans["A"]] = adjacency(euclidean(V), self.beta).flatten()  # Eq. 6
+        if self.clusters == "classifier" and net.round % self.refresh == 0:
+            server["teacher"], server["refreshed"] = found["student"], server["refreshed"] + 1
+        lam = [float(v) for name, v in graph.views(model).items() if name.endswith(".lam")]
+        return {**server, "model": model, "images": up["images"].dense().sum(0).cpu(), "lam": lam}
+
+    def first_adjacency(self, net) -> Tensor:
+        """A (D, D) before any refresh."""
+        d = self.domains
+        if self.adjacency == "uniform":
+            return torch.full((d, d), 1 / d, dtype=torch.float64)
+        if self.adjacency == "hamming":
+            return adjacency(hamming(d).double(), self.beta)
+        drawn = torch.from_numpy(net.rng("A").random((d, d)))
+        return drawn / drawn.sum(1, keepdim=True) if self.adjacency == "random" else torch.eye(d)
+
+    def parts(self, graph: Model) -> dict[str, slice]:
+        """What a message consists of, in the order of the vector."""
+        size, A = graph.size, graph.spans["A"]
+        names = {name.partition(".")[0]: None for name in graph.parameters}
+        found = {name: graph.span(f"{name}.") for name in names} | {"A": A}
+        return found if A.stop == size else found | {"running": slice(A.stop, size)}
+
+    # ------------------------------------------------------------------ client
+    def client_alone(self, start, down, memory, data, local):
+        """One round alone, for k-means."""
+        return {"model": local.sgd(start, data)}
+
+    def client(self, teacher, down, memory, data, local):
+        graph = self.network(local.model, data.shape)
+        parts = self.parts(graph)
+        begin = torch.cat([down[name] for name in parts])
+        domain = self.label(teacher, down, data, local.model)
+        objective = partial(self.objective, data.classes, self.lr_student / local.optimiser.lr)
+        decay = local.optimiser.weight_decay
+        require(decay == 0 or "student" not in parts, "weight_decay", decay, "0: the student has none")
+        trained = local.sgd(begin, _Tagged(data, domain), objective=objective, model=graph)
+        counts = torch.stack([torch.bincount(d, minlength=self.domains) for d in domain])
+        return {name: trained[:, span] for name, span in parts.items() if name != "A"} | {"images": counts}
+
+    def label(self, teacher, down, data, base: Model) -> list[Tensor]:
+        """The domain of every image (n_i,) of each client; none of them changes during a round."""
+        if self.clusters == "oracle":
+            require(data.tags(0) is not None, "clusters", "oracle", "another where images have no true domain")
+            return [data.tags(i) for i in range(len(data))]
+        if self.clusters == "kmeans":
+            return [c.expand(int(n)) for c, n in zip(down["cluster"], data.sizes, strict=True)]
+        classifier = self.classifier(base, data.shape)
+        with torch.no_grad():
+            return [
+                torch.cat([classifier.forward(teacher, x).argmax(1) for x in data[i][0].split(TOGETHER)])
+                for i in range(len(data))
+            ]
+
+    def objective(self, classes: int, ratio: float, module: GraphNetwork, x: Tensor, tagged: Tensor) -> Tensor:
+        """Loss of a batch: the network's, and the student's (Eq. 3) times lr_student / lr.
+
+        The two share no parameter, so each follows its own gradient; and plain SGD, with or without momentum, is
+        linear in the gradient, so a step of lr on a loss times lr_student / lr is a step of lr_student.
+        """
+        domain, y = tagged // classes, tagged % classes
+        loss = F.cross_entropy(module(x, domain), y)
+        if module.student is not None:
+            loss = loss + ratio * F.cross_entropy(module.student(x), domain)
+        return loss
+
+    # ------------------------------------------------------------------ looking
+    def serve(self, server, clients, net):
+        return one_for_all(server["model"], clients)
+
+    def predict(self, model: Model, vector: Tensor, x: Tensor, domain: Tensor | None = None) -> Tensor:
+        """Logits (n, classes) on images `x`, in the student's domains or in the given ones, (n,) or (n, D)."""
+        graph = self.network(model, x.shape[1:])
+        graph.module.eval()
+        return functional_call(graph.module, graph.views(vector), (x, domain))
+
+    def assignment(self, server):
+        return server.get("assign")
+
+    def log(self, server):
+        """The round's training images by domain, as clients counted them, and lambda of every graph layer."""
+        if "lam" not in server:  # before round 1
+            return {}
+        counts = server["images"]
+        shares = {"largest_share": metrics.largest_share(counts), "entropy": metrics.entropy(counts)}
+        return {"images": counts.tolist(), **shares, "lam": server["lam"]}
+
+
+class _Tagged:
+    """A chunk's data whose labels carry the image's domain too: y + classes * domain."""
+
+    def __init__(self, data, domain: list[Tensor]):
+        self._data, self._domain = data, domain
+
+    def __getattr__(self, name):
+        return getattr(self._data, name)
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    def __getitem__(self, i: int) -> tuple[Tensor, Tensor]:
+        x, y = self._data[i]
+        return x, y + self._data.classes * self._domain[i].to(y)
+
+
+@lru_cache(maxsize=2)  # a full W is large
+def _network(method: FedCG, base: Model, shape: tuple[int, int, int]) -> Model:
+    pool = method.pool if method.clusters == "classifier" else None
+    options = {name: getattr(method, name) for name in
+               ("domains", "layers", "soft", "gcn", "activation", "lam", "learn_lam", "residual")}  # fmt: skip
+    return Model(lambda: GraphNetwork(base.make(), shape, pool=pool, **options), base.dtype, base.device)
+
+
+@lru_cache(maxsize=8)
+def _classifier(method: FedCG, base: Model, shape: tuple[int, int, int]) -> Model:
+    return Model(lambda: DomainClassifier(shape, method.domains, method.pool), base.dtype, base.device)

@@ -1,0 +1,89 @@
+"""FedFomo (Zhang et al. 2021): every client mixes its own model from other clients' models that help it."""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from cflkit.checks import require
+from cflkit.methods.base import Method
+from cflkit.network import Rows
+from cflkit.training import Pick
+
+
+@dataclass(frozen=True)
+class FedFomo(Method):
+    """First-order model optimisation (Zhang et al. 2021, Section 3).
+
+    A client downloads M models and weighs each by how much it lowers the loss on held-out data per distance:
+    w_n = (L_i(theta_i) - L_i(theta_n)) / ||theta_n - theta_i||, clipped at 0 and normalised to sum 1. It moves to
+    theta_i + sum_n w_n (theta_n - theta_i) and trains. The server learns whom each client found useful.
+
+    Parameters
+    ----------
+    models : int
+        Models downloaded by each client and round (M).
+    holdout : float
+        Share of a client's training data that weighs models and is not trained on.
+    epsilon, decay : float
+        Chance that a client downloads at random instead of by usefulness, and what is taken off it each round.
+    """
+
+    models: int = 5
+    holdout: float = 0.2
+    epsilon: float = 0.3
+    decay: float = 0.05
+    name = "fedfomo"
+
+    def __post_init__(self):
+        require(self.models >= 0, "models", self.models, "0 or more")
+        require(0 < self.holdout < 1, "holdout", self.holdout, "in (0, 1)")
+        require(0 <= self.epsilon <= 1, "epsilon", self.epsilon, "in [0, 1]")
+        require(self.decay >= 0, "decay", self.decay, "0 or more")
+
+    def start(self, net):
+        n = net.task.clients
+        model = net.task.init()[0]
+        return {"models": model.expand(n, -1).clone(), "useful": torch.zeros(n, n, dtype=torch.float64)}
+
+    def round(self, server, clients, net):
+        models, useful = server["models"], server["useful"].clone()
+        offers = self.offers(useful, clients, net)
+        down = {"own": Pick(models, clients), "offers": Pick(models, offers)}
+        up = net.call(clients, self.client, per_client=down)
+        found = models.clone()
+        found[clients] = up["model"].dense()
+        useful[clients[:, None], offers] += up["weight"].dense().to(useful)
+        return {"models": found, "useful": useful}
+
+    def offers(self, useful: Tensor, clients: Tensor, net) -> Tensor:
+        """Whose models each client downloads (m, M): the most useful so far, or by chance."""
+        chance = max(0.0, self.epsilon - self.decay * (net.round - 1))
+        chosen = []
+        for client in clients.tolist():
+            generator = net.rng("offers", client)
+            others = torch.from_numpy(generator.permutation(net.task.clients))
+            others = others[others != client]
+            if generator.random() >= chance:  # ties stay in their random order
+                others = others[useful[client, others].argsort(descending=True, stable=True)]
+            chosen.append(others[: self.models])
+        return torch.stack(chosen)
+
+    def client(self, down, memory, data, local):
+        held, train = data.split(self.holdout, local.seed)
+        start, weight = down["own"].dense(), []
+        for i, (own, offers) in enumerate(zip(start, down["offers"], strict=True)):
+            losses = local.losses(torch.cat([own[None], offers]), held.take(i))[0]
+            gap = offers - own
+            gain = (losses[0] - losses[1:]) / gap.norm(dim=1)
+            gain = gain.nan_to_num(0, 0, 0).clamp(min=0)  # an offer equal to the client's own model is no help
+            weight.append(F.normalize(gain, p=1, dim=0))
+            own += weight[i] @ gap
+        return {"model": local.sgd(start, train), "weight": torch.stack(weight)}
+
+    def serve(self, server, clients, net):
+        return None
+
+    def personal(self, server, clients, net):
+        return Rows([server["models"][clients]])

@@ -1,0 +1,99 @@
+"""FedGroup (Duan et al. 2021): group clients once, by the directions of their first updates."""
+
+from dataclasses import dataclass, replace
+
+import torch
+from sklearn.cluster import KMeans
+from torch import Tensor
+from torch.nn.functional import normalize
+
+from cflkit.checks import require
+from cflkit.methods.base import Method
+from cflkit.training import Pick
+
+
+@dataclass(frozen=True)
+class FedGroup(Method):
+    """Static grouping by the decomposed cosine (Duan et al. 2021, "EDC").
+
+    Before round 1, min(20 K, N) clients pre-train; the K leading directions V of their updates span a small space,
+    k-means on the cosines between updates and V makes groups, and a group's model is the mean of its members'. Any
+    other client joins, when first sampled, the group whose last update is most similar to its own pre-training
+    update. Groups then stay, and run FedAvg inside.
+
+    Parameters
+    ----------
+    k : int
+        Number of groups (K).
+    pretrain : int
+        Pre-training clients for each group.
+    pretrain_epochs : int
+        Local epochs of pre-training.
+    """
+
+    k: int = 4
+    pretrain: int = 20
+    pretrain_epochs: int = 1
+    name = "fedgroup"
+
+    def __post_init__(self):
+        for name in ("k", "pretrain", "pretrain_epochs"):
+            require(getattr(self, name) >= 1, name, getattr(self, name), "1 or more")
+
+    def check(self, task):
+        require(self.k <= task.clients, "k", self.k, f"at most the number of clients, {task.clients}")
+
+    def start(self, net):
+        n, initial = net.task.clients, net.task.init()[0]
+        drawn = net.rng("pretrain").choice(n, size=min(self.pretrain * self.k, n), replace=False)
+        first = torch.from_numpy(drawn).sort().values
+        up = net.call(first, self.client_pretrain, down={"model": initial})
+        updates = up["model"].dense() - initial
+        seed = int(net.rng("kmeans").integers(2**31))
+        points = edc(updates, self.k).cpu().numpy()
+        group = torch.from_numpy(KMeans(self.k, n_init=20, random_state=seed).fit(points).labels_).long()
+        models = up["model"].mean_by(group, self.k, keep=initial.expand(self.k, -1))
+        assign = torch.full((n,), -1)
+        assign[first] = group
+        return {"initial": initial, "models": models, "moved": models - initial, "assign": assign}
+
+    def round(self, server, clients, net):
+        assign = server["assign"].clone()
+        new = clients[assign[clients] < 0]
+        if len(new):
+            assign[new] = self.nearest(server, new, net)
+        models, group = server["models"], assign[clients]
+        up = net.call(clients, self.client, per_client={"model": Pick(models, group)})
+        found = up["model"].mean_by(group, self.k, keep=models, weights=up.sizes)
+        moved = server["moved"].clone()
+        moved[group.unique()] = (found - models)[group.unique()]
+        return {**server, "models": found, "moved": moved, "assign": assign}
+
+    def nearest(self, server, new, net) -> Tensor:
+        """Groups (m,) of newcomers: whose last update is most similar to the newcomer's pre-training update."""
+        up = net.call(new, self.client_pretrain, down={"model": server["initial"]})
+        updates = up["model"].dense() - server["initial"]
+        return (normalize(updates) @ normalize(server["moved"]).T).argmax(1).cpu()
+
+    def client_pretrain(self, down, memory, data, local):
+        few = replace(local.optimiser, epochs=self.pretrain_epochs, steps=None)
+        return {"model": local.sgd(down["model"], data, optimiser=few)}
+
+    def client(self, down, memory, data, local):
+        return {"model": local.sgd(down["model"], data)}
+
+    def serve(self, server, clients, net):
+        group = server["assign"][clients]
+        new = group < 0
+        if new.any():
+            group[new] = self.nearest(server, clients[new], net)
+        return Pick(server["models"], group)
+
+    def assignment(self, server):
+        return server["assign"]
+
+
+def edc(updates: Tensor, k: int) -> Tensor:
+    """Cosines (n, k) between updates (n, P) and their k leading right singular vectors."""
+    directions = torch.linalg.svd(updates, full_matrices=False).Vh[:k]
+    return normalize(updates) @ directions.T

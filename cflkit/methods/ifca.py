@@ -1,0 +1,101 @@
+"""IFCA (Ghosh et al. 2020), the same alternation as HypCluster (Mansour et al. 2020)."""
+
+from dataclasses import dataclass
+
+import torch
+
+from cflkit.checks import one_of, require
+from cflkit.methods.base import Method
+from cflkit.training import Pick
+
+
+@dataclass(frozen=True)
+class IFCA(Method):
+    """Iterative federated clustering (Ghosh et al. 2020, Algorithm 1).
+
+    Every sampled client receives all K models, takes the one with the least loss on its *training* data
+    (ties to the lowest index), trains it, and sends it back with its choice.
+
+    Parameters
+    ----------
+    k : int
+        Number of clusters (K).
+    average : {"model", "gradient"}
+        Option II averages the trained models of a cluster's members. Option I takes one full-batch gradient of
+        each and steps theta_j <- theta_j - lr/m sum_{i in cluster} g_i, divided by *all* m sampled clients.
+    share : bool
+        Average everything below the decision layer over all clients; only decision layers differ by cluster
+        (the paper's weight sharing).
+    init : {"distinct", "common"}
+        K different initial models, or K equal ones: in round 1 all clients tie to cluster 0, and later leave it
+        only if it serves them worse than the initial model does.
+    """
+
+    k: int = 4
+    average: str = "model"
+    share: bool = False
+    init: str = "distinct"
+    name = "ifca"
+
+    def __post_init__(self):
+        require(self.k >= 1, "k", self.k, "1 or more")
+        one_of("average", self.average, ("model", "gradient"))
+        one_of("init", self.init, ("distinct", "common"))
+        require(
+            not (self.share and self.average == "gradient"),
+            "share",
+            self.share,
+            "False with average='gradient'",
+        )
+
+    def check(self, task):
+        require(self.k <= task.clients, "k", self.k, f"at most the number of clients, {task.clients}")
+
+    def start(self, net):
+        models = net.task.init(self.k) if self.init == "distinct" else net.task.init().expand(self.k, -1).clone()
+        if self.share:
+            body = slice(0, net.task.model.head.start)
+            models[1:, body] = models[0, body]
+        return {"models": models, "assign": torch.full((net.task.clients,), -1)}
+
+    def round(self, server, clients, net):
+        models, body = server["models"], slice(0, net.task.model.head.start)
+        if self.share:  # one body and K heads travel, not K models
+            up = net.call(
+                clients, self.client_sharing, down={"body": models[0, body], "heads": models[:, body.stop :]}
+            )
+        else:
+            up = net.call(clients, self.client, down={"models": models})
+        cluster = up["cluster"].dense()
+        if self.average == "gradient":
+            share = torch.bincount(cluster, minlength=self.k).to(models) / len(clients)
+            gradient = up["model"].mean_by(cluster, self.k)
+            models = models - net.optimiser.lr * share[:, None] * gradient
+        else:
+            everybody = up["model"].mean() if self.share else None
+            models = up["model"].mean_by(cluster, self.k, keep=models)
+            if self.share:
+                models[:, body] = everybody[body]
+        assign = server["assign"].clone()
+        assign[clients] = cluster.cpu()
+        return {"models": models, "assign": assign}
+
+    def client(self, down, memory, data, local):
+        cluster = local.losses(down["models"], data).argmin(1)
+        mine = Pick(down["models"], cluster)
+        trained = local.gradient(mine, data) if self.average == "gradient" else local.sgd(mine, data)
+        return {"model": trained, "cluster": cluster}
+
+    def client_sharing(self, down, memory, data, local):
+        heads = down["heads"]
+        models = torch.cat([down["body"].expand(len(heads), -1), heads], dim=1)
+        return self.client({"models": models}, memory, data, local)
+
+    def serve(self, server, clients, net):
+        def choose(down, memory, data, local):
+            return {"cluster": local.losses(server["models"], data).argmin(1)}
+
+        return Pick(server["models"], net.call(clients, choose)["cluster"].dense().cpu())
+
+    def assignment(self, server):
+        return server["assign"]

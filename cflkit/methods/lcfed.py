@@ -1,0 +1,147 @@
+"""LCFed (Zhang et al. 2025): personal models, two pulls, and clustering by a low-rank cosine."""
+
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from cflkit.checks import one_of, require
+from cflkit.methods.base import Method
+from cflkit.network import Rows
+from cflkit.training import SGD, Pick, Prox
+
+
+@dataclass(frozen=True)
+class LCFed(Method):
+    """Efficient clustered federated learning (Zhang et al. 2025, Algorithm 1; line numbers are the listing's).
+
+    A device's model omega = (phi, h) stays with it and is pulled towards its cluster's centre Omega and, in its
+    embedding phi, towards the global embedding Phi. Printed like this, mu = lam = 0 is *local-only* training:
+    aggregates enter through the pulls alone.
+
+    Parameters
+    ----------
+    k : int
+        Number of clusters (K).
+    mu, lam : float
+        Pulls towards the centre and towards the global embedding. Stable while lr (L + mu + lam) < 2.
+    rank : int, optional
+        Dimensions of the low-rank models (D); None compares full models.
+    decomposition : {"svd", "pca"}
+        M from the sampled models as they are (the cosine of Eq. 4 is uncentred too), or centred.
+    start_from : {"own", "centre"}
+        Where local training begins: the device's own model (line 7), or its cluster's centre.
+    average : {"all", "sampled"}
+        Centres and Phi are means over the last known models of all devices, or over this round's.
+    """
+
+    k: int = 10
+    mu: float = 0.1
+    lam: float = 0.1
+    rank: int | None = 50
+    decomposition: str = "svd"
+    start_from: str = "own"
+    average: str = "all"
+    name = "lcfed"
+
+    def __post_init__(self):
+        for name in ("mu", "lam"):
+            require(getattr(self, name) >= 0, name, getattr(self, name), "0 or more")
+        require(self.k >= 1, "k", self.k, "1 or more")
+        require(self.rank is None or self.rank >= 1, "rank", self.rank, "1 or more, or None")
+        one_of("decomposition", self.decomposition, ("svd", "pca"))
+        one_of("start_from", self.start_from, ("own", "centre"))
+        one_of("average", self.average, ("all", "sampled"))
+
+    def check(self, task):
+        require(self.k <= task.clients, "k", self.k, f"at most the number of clients, {task.clients}")
+        limit = min(task.clients - (self.decomposition == "pca"), task.model.size)
+        require(self.rank is None or self.rank <= limit, "rank", self.rank, f"at most {limit} with these clients")
+
+    # ------------------------------------------------------------------ server
+    def start(self, net):
+        model, n = net.task.init()[0], net.task.clients
+        server = {
+            "initial": model,
+            "models": model.expand(n, -1).clone(),  # the server's copies of omega_i
+            "centres": model.expand(self.k, -1).clone(),
+            "phi": model[self.embedding(net.task.model)],
+            "assign": torch.from_numpy(net.rng("R0").integers(self.k, size=n)),
+            "server_flops": 0,
+            "client_flops": 0,
+        }
+        if self.rank is not None:  # line 2, Section III-B: M from every device's first steps, sent to all once
+            everybody = torch.arange(n)
+            sample = net.call(everybody, self.client_sample, down={"model": model})["model"].dense()
+            server["projection"] = decompose(sample, self.rank, centred=self.decomposition == "pca")
+            net.call(everybody, lambda *_: {}, down={"M": server["projection"]})
+        return server
+
+    def round(self, server, clients, net):
+        centres, assign, models = server["centres"], server["assign"].clone(), server["models"].clone()
+        M = server.get("projection")
+        up = net.call(
+            clients,
+            partial(self.client, server["initial"], M),
+            down={"phi": server["phi"]},
+            per_client={"centre": Pick(centres, assign[clients])},  # line 6
+        )
+        models[clients] = up["model"].dense()
+        points, goals = (up["model"].dense(), centres) if M is None else (up["z"].dense(), centres @ M)
+        assign[clients] = (F.normalize(points) @ F.normalize(goals).T).argmax(1).cpu()  # line 10, Eqs. 3 and 4
+        chosen = torch.arange(net.task.clients) if self.average == "all" else clients
+        rows = Rows([models[chosen]])  # line 11
+        m, dim = len(clients), net.task.model.size
+        return {
+            **server,
+            "models": models,
+            "centres": rows.mean_by(assign[chosen], self.k, keep=centres),
+            "phi": rows.mean()[self.embedding(net.task.model)],
+            "assign": assign,
+            "server_flops": similarity_flops(m, self.k, self.rank or dim),
+            "client_flops": 0 if M is None else 2 * m * dim * self.rank,
+        }
+
+    # ------------------------------------------------------------------ client
+    def client_sample(self, down, memory, data, local):
+        five = SGD(local.optimiser.lr, batch_size=local.optimiser.batch_size, steps=5)
+        return {"model": local.sgd(down["model"], data, optimiser=five)}
+
+    def client(self, initial, M, down, memory, data, local):
+        """LocalUpdate: omega <- omega - eta (grad l + mu (omega - Omega) + lambda (phi - Phi))."""
+        phi, centre = self.embedding(local.model), down["centre"]
+        begin = memory.get("personal", initial) if self.start_from == "own" else centre
+        anchor = F.pad(down["phi"], (0, local.model.size - phi.stop))
+        omega = local.sgd(begin, data, [Prox(self.mu, centre), Prox(self.lam, anchor, phi)])
+        memory["personal"] = omega
+        return {"model": omega} if M is None else {"model": omega, "z": omega @ M}
+
+    def embedding(self, model) -> slice:
+        """Where phi lies: everything before the decision layer."""
+        return slice(0, model.head.start)
+
+    # ------------------------------------------------------------------ looking
+    def serve(self, server, clients, net):
+        return Pick(server["centres"], server["assign"][clients])
+
+    def personal(self, server, clients, net):
+        return Rows([server["models"][clients]])
+
+    def assignment(self, server):
+        return server["assign"]
+
+    def log(self, server):
+        return {name: server[name] for name in ("server_flops", "client_flops")}
+
+
+def decompose(models: Tensor, rank: int, centred: bool = False) -> Tensor:
+    """M (P, D): the `rank` leading right singular vectors of stacked models (m, P)."""
+    points = models - models.mean(0) if centred else models
+    return torch.linalg.svd(points, full_matrices=False).Vh[:rank].T.contiguous()
+
+
+def similarity_flops(m: int, k: int, dim: int) -> int:
+    """Floating-point operations of m x K cosines in `dim` dimensions: products, and lengths of both sides."""
+    return 2 * m * k * dim + 2 * (m + k) * dim

@@ -1,0 +1,210 @@
+"""MD-ICFL (Zhang et al. 2024): clients are assigned by the distance between models on server-made images."""
+
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from cflkit import rng
+from cflkit.checks import one_of, positive, require
+from cflkit.flat import Model
+from cflkit.methods.base import Method
+from cflkit.training import Pick
+
+
+@dataclass(frozen=True)
+class MDICFL(Method):
+    """Model-distance based iterative clustered federated learning (Zhang et al. 2024, Algorithms 1 and 2).
+
+    In each round the server makes images of every class that its cluster models recognise, sampled clients train
+    the model of their cluster, and each goes to the cluster whose outputs on its images are closest to its own.
+
+    Parameters
+    ----------
+    k : int
+        Number of clusters (K).
+    sampler : {"back_search", "generator"}
+        How pseudo-samples are made: gradient descent on pixels (Eq. 6, MD-ICFL-1), or a conditional generator
+        (Eq. 7, MD-ICFL-2).
+    privacy : {"weak", "strong"}
+        Who weighs classes: the server, which is sent every client's label ratios once (Algorithm 1), or the client,
+        which is sent its class-wise distances in a second exchange (Algorithm 2). Both assign alike.
+    init : {"common", "distinct"}
+        K equal initial models or different ones. The paper does not say; from distinct ones clients hardly ever
+        leave their random first cluster.
+    warmup : int
+        Rounds of FedAvg before clustering starts.
+    samples : int
+        Pseudo-samples of each class and cluster (M).
+    prior_mean, prior_weight : float
+        mu and lambda of Eqs. 6 and 7, in the range of the normalised pixels.
+    search_steps, search_lr : int, float
+        Adam steps of the back-search, and their size.
+    generator_steps, generator_lr : int, float
+        Likewise of the generator, on batches of 100.
+    """
+
+    k: int = 4
+    sampler: str = "back_search"
+    privacy: str = "weak"
+    init: str = "common"
+    warmup: int = 0
+    samples: int = 30
+    prior_mean: float = 0.5
+    prior_weight: float = 0.1
+    search_steps: int = 100
+    search_lr: float = 0.1
+    generator_steps: int = 1000
+    generator_lr: float = 0.01
+    name = "mdicfl"
+
+    def __post_init__(self):
+        require(self.k >= 1, "k", self.k, "1 or more")
+        one_of("sampler", self.sampler, ("back_search", "generator"))
+        one_of("privacy", self.privacy, ("weak", "strong"))
+        one_of("init", self.init, ("common", "distinct"))
+        require(self.warmup >= 0, "warmup", self.warmup, "0 or more")
+        require(self.prior_weight >= 0, "prior_weight", self.prior_weight, "0 or more")
+        for name in ("samples", "search_steps", "search_lr", "generator_steps", "generator_lr"):
+            positive(name, getattr(self, name))
+
+    def check(self, task):
+        require(self.k <= task.clients, "k", self.k, f"at most the number of clients, {task.clients}")
+
+    # ------------------------------------------------------------------ server
+    def start(self, net):
+        n, task = net.task.clients, net.task
+        theta = task.init(self.k) if self.init == "distinct" else task.init().expand(self.k, -1).clone()
+        return {
+            "theta": theta,
+            "assign": torch.from_numpy(net.rng("assign").integers(self.k, size=n)),
+            "labels": torch.full((n, task.classes), -1.0, dtype=theta.dtype),  # p_i(y), weak privacy only
+        }
+
+    def round(self, server, clients, net):
+        theta, assign = server["theta"], server["assign"].clone()
+        if net.round <= self.warmup:
+            up = net.call(clients, self.client, down={"theta": theta[0]})
+            return {**server, "theta": up["model"].mean().expand(self.k, -1).clone()}
+        pseudo = self.pseudo_samples(theta, net)  # line 3
+        up = net.call(clients, self.client, per_client={"theta": Pick(theta, assign[clients])})  # lines 5-7
+        distance = self.distances(up["model"], theta, pseudo, net.task.model)  # line 9
+        labels = server["labels"]
+        if self.privacy == "weak":
+            new = clients[labels[clients, 0] < 0]
+            labels = labels.clone()
+            if len(new):
+                labels[new] = net.call(new, self.client_labels)["labels"].dense().cpu()
+            choice = closest(labels[clients].to(distance), distance, assign[clients])
+        else:
+            given = {"distance": distance, "current": assign[clients]}
+            choice = net.call(clients, self.client_choose, per_client=given)["cluster"].dense()
+        assign[clients] = choice.cpu()  # line 10
+        theta = up["model"].mean_by(assign[clients], self.k, keep=theta)  # line 12
+        return {"theta": theta, "assign": assign, "labels": labels}
+
+    def pseudo_samples(self, theta: Tensor, net) -> Tensor:
+        """Images ``(K, C, M, *shape)`` that each cluster model takes for each class."""
+        make = {"back_search": self.back_search, "generator": self.generate}[self.sampler]
+        return torch.stack(
+            [make(t, net.task, rng.torch_seed(net.task.seed, net.round, "pseudo", j)) for j, t in enumerate(theta)]
+        )
+
+    def back_search(self, theta: Tensor, task, seed: int) -> Tensor:
+        """Eq. 6: from noise, descend CE(h(theta; x), y) + lambda/2 ||x - mu||; the norm is not squared."""
+        source = torch.Generator().manual_seed(seed)
+        y = torch.arange(task.classes, device=theta.device).repeat_interleave(self.samples)
+        x = torch.randn(len(y), *task.shape, generator=source, dtype=torch.float64)
+        x = x.to(theta.device, theta.dtype).requires_grad_()
+        adam = torch.optim.Adam([x], lr=self.search_lr)
+        for _ in range(self.search_steps):
+            adam.zero_grad()
+            loss = self._energy(task.model, theta, x, y)
+            x.grad = torch.autograd.grad(loss, x)[0]
+            adam.step()
+        return x.detach().view(task.classes, self.samples, *task.shape)
+
+    def generate(self, theta: Tensor, task, seed: int) -> Tensor:
+        """Eq. 7: train a conditional generator against the frozen cluster model, then draw M images a class."""
+        with torch.random.fork_rng(devices=[theta.device] if theta.is_cuda else []):
+            torch.manual_seed(seed)
+            generator = Generator(task.classes, task.shape).to(theta.device, theta.dtype)
+            adam = torch.optim.Adam(generator.parameters(), lr=self.generator_lr)
+            for _ in range(self.generator_steps):
+                y = torch.randint(task.classes, (100,)).to(theta.device)
+                adam.zero_grad()
+                self._energy(task.model, theta, generator(y), y).backward(inputs=list(generator.parameters()))
+                adam.step()
+            generator.eval()
+            y = torch.arange(task.classes, device=theta.device).repeat_interleave(self.samples)
+            return generator(y).detach().view(task.classes, self.samples, *task.shape)
+
+    def _energy(self, model: Model, theta: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        """Cross-entropy plus prior, summed over samples; 1e-12 keeps the norm smooth where x is the mean."""
+        off = (x - self.prior_mean).flatten(1).square().sum(1)
+        prior = self.prior_weight / 2 * (off + 1e-12).sqrt().sum()
+        return F.cross_entropy(model.forward(theta, x), y, reduction="sum") + prior
+
+    @torch.no_grad()
+    def distances(self, models, theta: Tensor, pseudo: Tensor, model: Model) -> Tensor:
+        """Class-wise distances d_ij^k (m, K, C), Eq. 5: mean L1 distance of softmax outputs, in [0, 2]."""
+        k, classes, m = pseudo.shape[:3]
+        images = pseudo.flatten(0, 2)
+        # every model sees the same batch, so that equal models give equal outputs to the last bit
+        own = [probabilities(model, t, images).view(k, classes * m, -1)[j] for j, t in enumerate(theta)]
+        own = torch.stack(own)
+        found = [(probabilities(model, w, images).view(k, classes * m, -1) - own).abs().sum(-1) for w in models]
+        return torch.stack(found).view(-1, k, classes, m).mean(-1)
+
+    # ------------------------------------------------------------------ client
+    def client(self, down, memory, data, local):
+        """Local-update (Algorithm 3)."""
+        return {"model": local.sgd(down["theta"], data)}
+
+    def client_labels(self, down, memory, data, local):
+        counts = data.label_counts().to(local.model.device, local.model.dtype)
+        return {"labels": counts / counts.sum(1, keepdim=True)}
+
+    def client_choose(self, down, memory, data, local):
+        """Algorithm 2, lines 10-12: the label ratios never leave the client."""
+        labels = self.client_labels(down, memory, data, local)["labels"]
+        return {"cluster": closest(labels, down["distance"], down["current"])}
+
+    # ------------------------------------------------------------------ looking
+    def serve(self, server, clients, net):
+        return Pick(server["theta"], server["assign"][clients])
+
+    def assignment(self, server):
+        return server["assign"]
+
+
+class Generator(nn.Module):
+    """Two dense layers with BatchNorm and ReLU between: noise of length 16 and a class in, an image out."""
+
+    def __init__(self, classes: int, shape: tuple[int, int, int], noise: int = 16, hidden: int = 256):
+        super().__init__()
+        self.classes, self.shape, self.noise = classes, shape, noise
+        self.first = nn.Linear(noise + classes, hidden)
+        self.norm = nn.BatchNorm1d(hidden)
+        self.second = nn.Linear(hidden, shape[0] * shape[1] * shape[2])
+
+    def forward(self, y: Tensor) -> Tensor:
+        """Images (n, C, H, W) in [-1, 1] of the classes `y` (n,)."""
+        epsilon = torch.randn(len(y), self.noise, dtype=torch.float64).to(self.first.weight)
+        given = torch.cat([epsilon, F.one_hot(y, self.classes).to(epsilon)], dim=1)
+        return self.second(self.norm(self.first(given)).relu()).tanh().view(-1, *self.shape)
+
+
+def probabilities(model: Model, vector: Tensor, x: Tensor) -> Tensor:
+    """Softmax outputs h(theta; x) (n, C)."""
+    return model.forward(vector, x).softmax(-1)
+
+
+def closest(labels: Tensor, distance: Tensor, current: Tensor) -> Tensor:
+    """Cluster (m,) with the least d_ij = sum_k p_i(k) d_ij^k (Eq. 4); a client leaves `current` only for less."""
+    total = (distance * labels[:, None]).sum(-1)
+    best = total.argmin(1)
+    at = torch.arange(len(total))
+    current = current.to(best.device)
+    return torch.where(total[at, best] < total[at, current], best, current)

@@ -1,0 +1,85 @@
+"""The two reference points every chapter carries: no cooperation, and cooperation in the true clusters."""
+
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+
+from cflkit.checks import require
+from cflkit.methods.base import Method
+from cflkit.training import Pick
+
+
+@dataclass(frozen=True)
+class LocalOnly(Method):
+    """Every client trains its own model on its own data and sends nothing."""
+
+    name = "local"
+
+    def start(self, net):
+        return {"model": net.task.init()[0]}
+
+    def round(self, server, clients, net):
+        # the common start comes from a shared seed: nothing is sent
+        net.call(clients, partial(self.client, server["model"]))
+        return server
+
+    def client(self, start, down, memory, data, local):
+        memory["personal"] = local.sgd(memory.get("personal", start), data)
+        return {}
+
+    def serve(self, server, clients, net):
+        return None
+
+    def personal(self, server, clients, net):
+        recall = net.call(clients, lambda down, memory, *_: {"model": memory.get("personal", server["model"])})
+        return recall["model"]
+
+
+@dataclass(frozen=True)
+class OracleClusters(Method):
+    """FedAvg within each true cluster: what perfect clustering from the first round would give.
+
+    Parameters
+    ----------
+    cluster : tuple of int
+        True cluster of every client (N), 0..K-1.
+    """
+
+    cluster: tuple[int, ...] = ()
+    name = "oracle"
+
+    @classmethod
+    def of(cls, federation):
+        """Make the oracle of a federation whose clusters are known."""
+        require(federation.cluster is not None, "federation", federation.name, "one whose true clusters are known")
+        return cls(tuple(federation.cluster.tolist()))
+
+    def config(self):
+        return {"name": self.name}  # the clusters are the federation's, which a record holds already
+
+    def __post_init__(self):
+        require(min(self.cluster, default=0) >= 0, "cluster", min(self.cluster, default=0), "0 or more")
+
+    def check(self, task):
+        n = len(self.cluster)
+        require(n == task.clients, "len(cluster)", n, f"the number of clients, {task.clients}")
+
+    def start(self, net):
+        k = max(self.cluster) + 1
+        return {"models": net.task.init().expand(k, -1).clone(), "assign": torch.tensor(self.cluster)}
+
+    def round(self, server, clients, net):
+        k = server["assign"][clients]
+        up = net.call(clients, self.client, per_client={"model": Pick(server["models"], k)})
+        models = up["model"].mean_by(k, len(server["models"]), keep=server["models"], weights=up.sizes)
+        return {**server, "models": models}
+
+    def client(self, down, memory, data, local):
+        return {"model": local.sgd(down["model"], data)}
+
+    def serve(self, server, clients, net):
+        return Pick(server["models"], server["assign"][clients])
+
+    def assignment(self, server):
+        return server["assign"]

@@ -1,0 +1,89 @@
+"""Robust clustering (Ghosh et al. 2019), as FeSEM compares with it: trimmed k-means, trimmed means."""
+
+from dataclasses import dataclass
+
+import torch
+from sklearn.cluster import kmeans_plusplus
+from torch import Tensor
+
+from cflkit.checks import require
+from cflkit.methods.base import Method
+from cflkit.training import Pick
+
+
+@dataclass(frozen=True)
+class Robust(Method):
+    """Three stages (Ghosh et al. 2019): local models, trimmed k-means on them, robust averaging in each cluster.
+
+    Parameters
+    ----------
+    k : int
+        Number of clusters (K).
+    trim : float
+        Share cut off at *each* end of every coordinate before averaging, in [0, 0.5): floor(trim n) of n members,
+        so that a cluster resists an outlier from 1 / trim members on. The same share of all clients, the farthest
+        from the median, seeds no cluster.
+    iterations : int
+        Lloyd steps of the clustering.
+    """
+
+    k: int = 4
+    trim: float = 0.05
+    iterations: int = 8
+    name = "robust"
+
+    def __post_init__(self):
+        require(self.k >= 1, "k", self.k, "1 or more")
+        require(0 <= self.trim < 0.5, "trim", self.trim, "in [0, 0.5)")
+        require(self.iterations >= 1, "iterations", self.iterations, "1 or more")
+
+    def check(self, task):
+        require(self.k <= task.clients, "k", self.k, f"at most the number of clients, {task.clients}")
+
+    def start(self, net):
+        initial = net.task.init()[0]
+        up = net.call(torch.arange(net.task.clients), self.client, down={"model": initial})
+        points = up["model"].dense()
+        seed = int(net.rng("kmeans").integers(2**31))
+        inner = central(points, max(self.k, len(points) - int(self.trim * len(points))))
+        centres, _ = kmeans_plusplus(points[inner].cpu().numpy(), self.k, random_state=seed)
+        centres, assign = trimmed_kmeans(points, torch.from_numpy(centres).to(points), self.trim, self.iterations)
+        return {"models": centres, "assign": assign}
+
+    def round(self, server, clients, net):
+        models, here = server["models"], server["assign"][clients]
+        up = net.call(clients, self.client, per_client={"model": Pick(models, here)})
+        found = models.clone()
+        for c in here.unique().tolist():
+            found[c] = trimmed_mean(up["model"][here == c], self.trim)
+        return {**server, "models": found}
+
+    def client(self, down, memory, data, local):
+        return {"model": local.sgd(down["model"], data)}
+
+    def serve(self, server, clients, net):
+        return Pick(server["models"], server["assign"][clients])
+
+    def assignment(self, server):
+        return server["assign"]
+
+
+def trimmed_mean(points: Tensor, trim: float) -> Tensor:
+    """Mean (P,) of points (n, P) without the floor(trim n) least and greatest of each coordinate."""
+    cut = int(trim * len(points))
+    return points.sort(0).values[cut : len(points) - cut].mean(0)
+
+
+def central(points: Tensor, keep: int) -> Tensor:
+    """Which `keep` of points (n, P) are nearest to their median; k-means++ would seed at the farthest first."""
+    return (points - points.median(0).values).norm(dim=1).argsort()[:keep].sort().values
+
+
+def trimmed_kmeans(points: Tensor, centres: Tensor, trim: float, iterations: int) -> tuple[Tensor, Tensor]:
+    """Lloyd's algorithm with trimmed means: centres (K, P), assignment (n,); an empty cluster keeps its own."""
+    centres = centres.clone()
+    for _ in range(iterations):
+        assign = torch.cdist(points, centres).argmin(1)
+        for c in assign.unique().tolist():
+            centres[c] = trimmed_mean(points[assign == c], trim)
+    return centres, torch.cdist(points, centres).argmin(1).cpu()

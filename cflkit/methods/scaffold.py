@@ -1,0 +1,60 @@
+"""SCAFFOLD (Karimireddy et al. 2020): control variates that cancel client drift."""
+
+from dataclasses import dataclass
+
+import torch
+
+from cflkit.checks import one_of, positive
+from cflkit.methods.base import Method, one_for_all
+
+
+@dataclass(frozen=True)
+class Scaffold(Method):
+    """Stochastic controlled averaging (Karimireddy et al. 2020, Algorithm 1).
+
+    A client's steps are y <- y - lr (g_i(y) - c_i + c), where c estimates the gradient of everybody and c_i the
+    client's own; plain SGD without momentum is assumed, since option II reads a gradient off the distance moved.
+
+    Parameters
+    ----------
+    lr_server : float
+        Step of the server along the mean update (eta_g).
+    option : {"II", "I"}
+        New c_i: from the distance moved, c_i - c + (x - y) / (K lr); or the full gradient at x.
+    """
+
+    lr_server: float = 1.0
+    option: str = "II"
+    name = "scaffold"
+
+    def __post_init__(self):
+        positive("lr_server", self.lr_server)
+        one_of("option", self.option, ("II", "I"))
+
+    def start(self, net):
+        model = net.task.init()[0]
+        return {"model": model, "control": torch.zeros_like(model)}
+
+    def round(self, server, clients, net):
+        x, c = server["model"], server["control"]
+        up = net.call(clients, self.client, down={"model": x, "control": c})
+        share = len(clients) / net.task.clients
+        return {
+            "model": x.lerp(up["model"].mean(), self.lr_server),
+            "control": c + share * up["change"].mean(),
+        }
+
+    def client(self, down, memory, data, local):
+        x, c = down["model"], down["control"]
+        own = memory.get("control", torch.zeros_like(c))
+        y = local.sgd(x, data, shift=c - own)
+        if self.option == "I":
+            new = local.gradient(x, data)
+        else:
+            new = own - c + (x - y) / (local.steps(data)[:, None].to(x) * local.optimiser.lr)
+            new[:, local.model.trainable :] = 0  # buffers have no gradient
+        memory["control"] = new
+        return {"model": y, "change": new - own}
+
+    def serve(self, server, clients, net):
+        return one_for_all(server["model"], clients)

@@ -1,0 +1,334 @@
+"""StoCFL (Zeng et al. 2023): fingerprint every client once, merge alike clusters, train with a global pull."""
+
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+from scipy.sparse.csgraph import connected_components
+from torch import Tensor
+
+from cflkit.checks import one_of, positive, require
+from cflkit.methods.base import Method, one_for_all
+from cflkit.network import Rows
+from cflkit.training import SGD, Pick, Prox
+
+
+@dataclass(frozen=True)
+class StoCFL(Method):
+    """Stochastic clustered federated learning (Zeng et al. 2023, Algorithm 1; line numbers are the listing's).
+
+    Parameters
+    ----------
+    tau : float
+        Merge clusters whose fingerprints have a cosine above this, in [-1, 1].
+    lam : float
+        Pull of cluster models towards the global model (lambda). Stable while lr (L + lam) < 2.
+    fingerprint : {"gradient", "displacement"}
+        Psi: the full-batch gradient at the anchor (Section 3.1), or how far local training moves from it
+        (released code).
+    fingerprint_epochs : int
+        Local epochs of the displacement.
+    members : {"all", "sampled"}
+        Whose fingerprints represent a cluster: all that the server has seen, or this round's only (released code;
+        needs all N fingerprints on the server).
+    merge : {"agglomerative", "union_find"}
+        Merge the best pair, recompute, repeat (Section 3.2); or all connected pairs at once (released code). The
+        literal loop of lines 12-14 depends on the order of clients, and is not offered.
+    merged_model : {"larger", "mean"}
+        A merged cluster keeps the model of the part with more trained members (released code; a tie takes the
+        mean), or the mean over all members, which drags it back towards the initial model.
+    theta_init : {"omega_0", "omega_t"}
+        Model of a new cluster: the initial one (Section 3.3), or the current global one (released code).
+    global_update : {"parallel", "chained"}
+        Clients update the global model side by side (line 16 of the listing), or one after another in order of
+        their ids, each from the result of the one before (released code); the round's result is the mean of what
+        they return.
+    prox_centre : {"omega_t", "theta_start"}
+        Pull towards the global model as received, or towards the cluster model as received (then tau=-1 is
+        FedProx).
+
+    Notes
+    -----
+    A cluster's cosine needs only inner products, and cosines ignore scale: the server keeps the *sum* of each
+    cluster's fingerprints, never all N of them.
+    """
+
+    tau: float = 0.5
+    lam: float = 0.05
+    fingerprint: str = "gradient"
+    fingerprint_epochs: int = 1
+    members: str = "all"
+    merge: str = "agglomerative"
+    merged_model: str = "larger"
+    theta_init: str = "omega_0"
+    global_update: str = "parallel"
+    prox_centre: str = "omega_t"
+    name = "stocfl"
+
+    def __post_init__(self):
+        require(-1 <= self.tau <= 1, "tau", self.tau, "in [-1, 1]")
+        require(self.lam >= 0, "lam", self.lam, "0 or more")
+        positive("fingerprint_epochs", self.fingerprint_epochs)
+        one_of("fingerprint", self.fingerprint, ("gradient", "displacement"))
+        one_of("members", self.members, ("all", "sampled"))
+        one_of("merge", self.merge, ("agglomerative", "union_find"))
+        one_of("merged_model", self.merged_model, ("larger", "mean"))
+        one_of("theta_init", self.theta_init, ("omega_0", "omega_t"))
+        one_of("global_update", self.global_update, ("parallel", "chained"))
+        one_of("prox_centre", self.prox_centre, ("omega_t", "theta_start"))
+
+    # ------------------------------------------------------------------ server
+    def start(self, net):
+        omega = net.task.init()[0]
+        none = omega.new_zeros(0, len(omega))
+        server = {
+            "psi": omega,  # the anchor
+            "omega": omega,
+            "theta": none,  # one model a cluster
+            "prints": none,  # sum of the fingerprints of each cluster's members
+            "trained": torch.zeros(net.task.clients, dtype=torch.bool),  # who has trained so far
+            "assign": torch.full((net.task.clients,), -1),
+            "objective": 0.0,
+        }
+        if self.members == "sampled":
+            server["cache"] = omega.new_zeros(net.task.clients, len(omega))
+        return server
+
+    def round(self, server, clients, net):
+        server = self.cluster(server, clients, net)  # lines 5-14
+        return self.train(server, clients, net)  # lines 15-21
+
+    def cluster(self, server: dict, clients: Tensor, net) -> dict:
+        """Fingerprint the sampled clients that are new, and merge clusters that are alike (lines 5-14)."""
+        new = clients[server["assign"][clients] < 0]
+        up = net.call(new, partial(self.extract, server["psi"]))  # lines 6-8; psi comes from a shared seed
+        old = len(server["theta"])
+        n = old + len(new)
+        assign = server["assign"].clone()
+        assign[new] = torch.arange(old, n)  # every newcomer is a cluster of its own
+        prints = Rows([server["prints"], *(up["psi"].parts if len(new) else ())])
+
+        if self.members == "all":  # line 10
+            group = merged(prints.gram(), self.tau, self.merge)  # lines 11-14
+        else:  # only the clusters of this round's clients have a representation, and may merge
+            server = server | {"cache": self._cached(server, new, prints.dense()[old:])}
+            touched, position = assign[clients].unique(return_inverse=True)
+            represent = sum_by(Rows([server["cache"][clients]]), position, len(touched))
+            group = torch.arange(n)
+            group[touched] = touched[merged(Rows([represent]).gram(), self.tau, self.merge)]
+            group = numbered(group)
+
+        k = int(group.max()) + 1
+        counted = assign[assign >= 0] if self.merged_model == "mean" else assign[server["trained"]]
+        weight = torch.bincount(counted, minlength=n)
+        start = server["psi"] if self.theta_init == "omega_0" else server["omega"]
+        parts = [torch.nonzero(group == c).flatten() for c in range(k)]
+        sums = sum_by(prints, group, k)
+        return {
+            **server,
+            "theta": torch.stack([self._merge_models(p, weight[p], server["theta"], start) for p in parts]),
+            "prints": sums,
+            "assign": torch.where(assign >= 0, group[assign], -1),
+            "objective": float(cosines(Rows([sums]).gram()).triu(1).sum()),  # Eq. 2
+        }
+
+    def _merge_models(self, parts: Tensor, weight: Tensor, theta: Tensor, start: Tensor) -> Tensor:
+        """Model (P,) of a cluster made of `parts`; clusters beyond the table are new and hold `start`."""
+        models = [theta[p] if p < len(theta) else start for p in parts.tolist()]
+        if self.merged_model == "larger":
+            weight = (weight == weight.max()).long()  # the larger part's model; the mean of parts of one size
+        chosen = [(m, w) for m, w in zip(models, weight.tolist(), strict=True) if w > 0]
+        if len(chosen) == 1 or all(m is start for m, _ in chosen):
+            return chosen[0][0]
+        return sum(m * w for m, w in chosen) / sum(w for _, w in chosen)
+
+    def train(self, server: dict, clients: Tensor, net) -> dict:
+        """Train global and cluster models on the sampled clients (lines 15-21)."""
+        omega, theta, k = server["omega"], server["theta"], server["assign"][clients]
+        down, own = {"omega": omega}, {"theta": Pick(theta, k)}
+        if self.global_update == "parallel":
+            up = net.call(clients, self.client, down, own)
+            omegas = up["omega"]
+        else:
+            up = net.call(clients, self.client_theta, down, own)
+            omegas = net.chain(clients, self.client_omega, carry="omega", start=omega)["omega"]
+        trained = server["trained"].clone()
+        trained[clients] = True
+        return {
+            **server,
+            "omega": omegas.mean(up.sizes),  # line 19
+            "theta": up["theta"].mean_by(k, len(theta), keep=theta, weights=up.sizes),  # line 21
+            "trained": trained,
+        }
+
+    def join(self, server: dict, clients: Tensor, net) -> dict:
+        """Let newcomers in, during training or after it (Section 4.4).
+
+        A newcomer joins the closest cluster if its cosine reaches tau, and otherwise opens one of its own that
+        starts from the closest one's model. Newcomers of one call are compared with the clusters that were there
+        before it, so their order does not matter.
+
+        Raises
+        ------
+        ValueError
+            If there is no cluster yet, or one of `clients` is in one already.
+        """
+        assign, theta, prints = server["assign"].clone(), server["theta"], server["prints"].clone()
+        require(len(theta) > 0, "clusters", len(theta), "1 or more; run a round before anybody joins")
+        known = clients[assign[clients] >= 0].tolist()
+        require(not known, "clients", known, "newcomers, which no cluster has yet")
+        psi = net.call(clients, partial(self.extract, server["psi"]))["psi"]
+        closest = torch.cat([alike(part, server["prints"]) for part in psi.parts]).max(1)
+        for client, own, k, cosine in zip(clients.tolist(), psi, closest.indices, closest.values, strict=True):
+            if cosine >= self.tau:
+                assign[client] = k
+                prints[k] += own
+            else:
+                assign[client] = len(theta)
+                theta, prints = torch.cat([theta, theta[k][None]]), torch.cat([prints, own[None]])
+        if self.members == "sampled":
+            server = server | {"cache": self._cached(server, clients, psi.dense())}
+        return {**server, "assign": assign, "theta": theta, "prints": prints}
+
+    @staticmethod
+    def _cached(server: dict, clients: Tensor, psi: Tensor) -> Tensor:
+        """Every client's own fingerprint (N, P), with those of `clients` entered."""
+        cache = server["cache"].clone()
+        cache[clients] = psi
+        return cache
+
+    # ------------------------------------------------------------------ client
+    def extract(self, psi, down, memory, data, local):
+        """Fingerprint Psi(D_i) of length 1 (line 7); zero where it has no direction."""
+        if self.fingerprint == "gradient":
+            direction = local.gradient(psi, data)
+        else:
+            once = SGD(local.optimiser.lr, self.fingerprint_epochs, local.optimiser.batch_size)
+            direction = psi - local.sgd(psi, data, optimiser=once)
+        norm = direction.norm(dim=1, keepdim=True)
+        direction /= norm
+        direction[~(norm.isfinite() & (norm > 0)).flatten()] = 0
+        return {"psi": direction}
+
+    def client(self, down, memory, data, local):
+        """Train both models on the same batches (lines 23-24)."""
+        return self.client_theta(down, memory, data, local) | self.client_omega(down, memory, data, local)
+
+    def client_theta(self, down, memory, data, local):
+        """Line 23: theta <- theta - eta (grad f_i(theta) + lambda (theta - omega_t))."""
+        centre = down["omega"] if self.prox_centre == "omega_t" else down["theta"]
+        return {"theta": local.sgd(down["theta"], data, [Prox(self.lam, centre)])}
+
+    def client_omega(self, down, memory, data, local):
+        """Line 24: omega <- omega - eta grad f_i(omega)."""
+        return {"omega": local.sgd(down["omega"], data)}
+
+    # ------------------------------------------------------------------ looking
+    def serve(self, server, clients, net):
+        if len(server["theta"]) == 0:
+            return one_for_all(server["omega"], clients)
+        k = server["assign"][clients]
+        unseen = k < 0
+        if unseen.any():  # Section 4.4: whoever was never sampled gets the model of the closest cluster
+            k[unseen] = net.call(clients[unseen], partial(self.choose, server))["closest"].dense().cpu()
+        return Pick(server["theta"], k)
+
+    def choose(self, server, down, memory, data, local):
+        """Most similar cluster of clients that the server has not met (m,)."""
+        psi = self.extract(server["psi"], down, memory, data, local)["psi"]
+        return {"closest": alike(psi, server["prints"]).argmax(1)}
+
+    def shared(self, server):
+        return server["omega"]
+
+    def assignment(self, server):
+        return server["assign"]
+
+    def log(self, server):
+        return {"objective": server["objective"]}
+
+
+# ---------------------------------------------------------------------- merging
+def sum_by(rows: Rows, group: Tensor, k: int) -> Tensor:
+    """Sum of the rows in each of `k` groups (k, P), one row after the other."""
+    first = rows[0]
+    total = torch.zeros(k, *first.shape, dtype=first.dtype, device=first.device)
+    for row, g in zip(rows, group.tolist(), strict=True):
+        total[g].add_(row)
+    return total
+
+
+def alike(psi: Tensor, prints: Tensor) -> Tensor:
+    """Cosine (m, K) of fingerprints (m, P), of length 1 or 0, with summed ones (K, P)."""
+    return psi @ torch.nn.functional.normalize(prints, dim=1).T
+
+
+def cosines(gram: Tensor) -> Tensor:
+    """Cosine matrix of vectors with Gram matrix `gram` (n, n), clamped to [-1, 1]; 0 against a zero vector."""
+    length = gram.diagonal().clamp(min=0).sqrt()
+    scale = length[:, None] * length[None]
+    return torch.where(scale > 0, gram / scale, 0.0).clamp(-1, 1)
+
+
+def merged(gram: Tensor, tau: float, rule: str = "agglomerative") -> Tensor:
+    """Merge vectors whose sums are alike.
+
+    Parameters
+    ----------
+    gram : Tensor (n, n)
+        Inner products of the clusters' summed fingerprints. A cluster that is merged is represented by the sum of
+        its parts, whose inner products are sums of entries of this matrix.
+    tau : float
+        Merge above this cosine.
+    rule : {"agglomerative", "union_find"}
+        Merge the best pair (ties: the lowest pair), recompute, repeat; or everything connected, at once.
+
+    Returns
+    -------
+    Tensor (n,) of int64
+        Group of each vector, numbered 0.. by its lowest member.
+    """
+    if rule == "union_find":
+        label = connected_components((cosines(gram) > tau).numpy(), directed=False)[1]
+    else:
+        label = _agglomerate(gram.double().numpy().copy(), tau)
+    return numbered(torch.from_numpy(label))
+
+
+def numbered(label: Tensor) -> Tensor:
+    """Rename groups to 0, 1, ... in the order of their lowest members (n,)."""
+    _, first, inverse = np.unique(label.numpy(), return_index=True, return_inverse=True)
+    return torch.from_numpy(first.argsort().argsort()[inverse])
+
+
+def _agglomerate(gram: np.ndarray, tau: float) -> np.ndarray:
+    """Best pair first, with each row's best partner remembered, so that a merge costs about n and not n^2."""
+    n = len(gram)
+    label = np.arange(n)
+    cosine = cosines(torch.from_numpy(gram)).numpy().copy()
+    cosine[np.tril_indices(n)] = -np.inf  # a pair (a, b) has a < b
+    best = cosine.argmax(1) if n else np.zeros(0, int)
+    value = cosine[np.arange(n), best]
+    while n > 1:
+        a = int(value.argmax())
+        b = int(best[a])
+        if not value[a] > tau:
+            break
+        label[label == b] = a
+        gram[a] += gram[b]
+        gram[:, a] += gram[:, b]
+        cosine[b], cosine[:, b], value[b] = -np.inf, -np.inf, -np.inf
+        alive = np.unique(label)
+        length = np.sqrt(np.clip(gram.diagonal()[alive], 0, None)) * np.sqrt(max(gram[a, a], 0))
+        fresh = np.divide(gram[a, alive], length, out=np.zeros(len(alive)), where=length > 0).clip(-1, 1)
+        below, above = alive < a, alive > a
+        cosine[alive[below], a] = fresh[below]
+        cosine[a, alive[above]] = fresh[above]
+        stale = alive[(best[alive] == a) | (best[alive] == b) | (alive == a)]
+        best[stale] = cosine[stale].argmax(1)
+        value[stale] = cosine[stale, best[stale]]
+        gained = alive[below][(fresh[below] > value[alive[below]])
+                              | ((fresh[below] == value[alive[below]]) & (a < best[alive[below]]))]  # fmt: skip
+        best[gained], value[gained] = a, cosine[gained, a]
+    return label
