@@ -1,0 +1,512 @@
+"""The book's figures, in one packaged style, and a digest to print beside each.
+
+Every function takes plain arrays or frames and returns the figure, closed in pyplot, so that a notebook shows
+it once, as the value of its cell. Hue alone tells nothing: lines carry their names, clusters their markers,
+and heat maps run from dark to light. Drawn twice, a figure saves to the same bytes.
+"""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import EngFormatter, MaxNLocator
+from numpy.typing import ArrayLike
+
+from .checks import require
+
+MARKERS = "os^DvPXh<>"
+COLUMNS = 4  # panels side by side, at most
+AREA = {"seen": 24, "unseen": 7}  # of a client in a scatter plot, in square points
+OTHER = "#8a8a8a"  # what has no colour of its own: 3.5:1 on white
+
+
+def use_style() -> None:
+    """Use the book's style (``cflkit/cflkit.mplstyle``) for every figure from here on."""
+    plt.style.use(["default", "cflkit.cflkit"])
+
+
+def digest(array: ArrayLike, decimals: int = 6) -> str:
+    """One short line that changes when the plotted numbers do.
+
+    Notebook checks do not compare pictures; they compare this line, printed beside each picture.
+
+    Parameters
+    ----------
+    array : array_like
+        What is plotted. Missing values are allowed, and -0.0 counts as 0.0.
+    decimals : int
+        Decimals that matter; the rest is rounded away first.
+
+    Returns
+    -------
+    str
+        Shape, mean of what is not missing, and the start of the SHA-256 of the rounded values, as in
+        ``(2, 3) mean 0.500000 sha256 0f1e2d3c4b5a``.
+    """
+    values = np.round(np.asarray(array, dtype="<f8"), decimals) + 0.0  # -0.0 + 0.0 is 0.0
+    values[np.isnan(values)] = np.nan  # one bit pattern for all of them
+    known = values[~np.isnan(values)]
+    mean = round(float(known.mean()), decimals) + 0.0 if known.size else float("nan")
+    code = hashlib.sha256(np.ascontiguousarray(values).tobytes()).hexdigest()[:12]
+    return f"{values.shape} mean {mean:.{decimals}f} sha256 {code}"
+
+
+def contrast(first: str | tuple, second: str | tuple) -> float:
+    """Contrast ratio of two colours after WCAG 2.2: from 1 (the same) to 21 (black on white).
+
+    Parameters
+    ----------
+    first, second : colour
+        Anything Matplotlib takes for an opaque colour.
+    """
+
+    def luminance(colour):
+        linear = [v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in to_rgb(colour)]
+        return float(np.dot([0.2126, 0.7152, 0.0722], linear))
+
+    dark, light = sorted([luminance(first), luminance(second)])
+    return (light + 0.05) / (dark + 0.05)
+
+
+def learning_curves(frames: Mapping, y: str = "accuracy", *, ylabel: str | None = None) -> Figure:
+    """Draw one curve per method over the rounds, named at its right end.
+
+    Parameters
+    ----------
+    frames : mapping of label to DataFrame or tuple
+        A frame has the columns ``round`` and `y`. Rounds without a value are passed over; where a round has
+        several rows (one per seed), the line is their mean and the band one standard deviation (ddof 1) to
+        either side. A tuple is ``(x, y)`` or ``(x, y, low, high)``, arrays of one length.
+    y : str
+        The column to draw.
+    ylabel : str, optional
+        Its name on the axis, `y` itself by default.
+    """
+    require(len(frames) > 0, "frames", frames, "at least one curve")
+    figure, axes = _subplots()
+    for label, frame in frames.items():
+        x, middle, *band = _seeds(frame, y) if isinstance(frame, pd.DataFrame) else map(np.asarray, frame)
+        (line,) = axes.plot(x, middle, label=label)
+        if band:
+            axes.fill_between(x, *band, color=line.get_color(), alpha=0.2, linewidth=0)
+    axes.set(xlabel="round", ylabel=ylabel or y)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    _name_ends(axes)
+    return figure
+
+
+def cluster_counts(counts: Mapping[str, ArrayLike], truth: int | None = None) -> Figure:
+    r"""Draw the number of clusters :math:`\tilde K` after each round (StoCFL, Figure 3b).
+
+    Parameters
+    ----------
+    counts : mapping of label to array_like, shape (T,)
+        Number of clusters after rounds 1 to T.
+    truth : int, optional
+        The true number, drawn as a dotted line.
+    """
+    require(len(counts) > 0, "counts", counts, "at least one curve")
+    figure, axes = _subplots()
+    for label, found in counts.items():
+        axes.plot(np.arange(1, len(found) + 1), found, label=label)
+    axes.set(xlabel="round", ylabel="clusters")
+    axes.set_ylim(bottom=0)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_locator(MaxNLocator(integer=True))
+    _name_ends(axes)
+    if truth is not None:
+        axes.axhline(truth, color=OTHER, linestyle=":", zorder=1)
+        axes.annotate(f"true: {truth}", (1, truth), (0, 3), textcoords="offset points")
+    return figure
+
+
+def sizes(per_round: Sequence[Sequence[int]], rounds: Sequence[int] | None = None) -> Figure:
+    """Stack the sizes of the clusters, largest at the bottom, round by round.
+
+    Parameters
+    ----------
+    per_round : sequence of sequences of int
+        What :func:`cflkit.metrics.cluster_sizes` gave after each round. The seven largest have a colour each,
+        the rest is one grey piece.
+    rounds : sequence of int, optional
+        The rounds these are, 1, 2, ... by default.
+    """
+    palette = _palette()
+    rounds = np.arange(1, len(per_round) + 1) if rounds is None else np.asarray(rounds)
+    require(len(rounds) == len(per_round), "len(rounds)", len(rounds), f"{len(per_round)}, one per entry")
+    table = np.zeros((len(per_round), len(palette) + 1))
+    for row, ordered in zip(table, (sorted(s, reverse=True) for s in per_round), strict=True):
+        large = ordered[: len(palette)]
+        row[: len(large)], row[-1] = large, sum(ordered[len(large) :])
+    figure, axes = _subplots()
+    width = 0.9 * (np.diff(rounds).min() if len(rounds) > 1 else 1)
+    bottom = np.zeros(len(rounds))
+    names = [*("largest", "2nd", "3rd"), *(f"{n}th" for n in range(4, len(palette) + 1)), "all smaller"]
+    for name, column, colour in zip(names, table.T, [*palette, OTHER], strict=True):
+        if column.any():
+            axes.bar(rounds, column, width, bottom, color=colour, label=name)
+            bottom += column
+    axes.set(xlabel="round", ylabel="clients")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.grid(False, axis="x")
+    _legend(axes, title="cluster", reverse=True)
+    return figure
+
+
+def embedding(
+    points: ArrayLike,
+    clusters: ArrayLike | Mapping[str, ArrayLike],
+    truth: ArrayLike | None = None,
+    title: str = "",
+) -> Figure:
+    """Scatter clients in the plane, coloured by cluster (StoCFL, Figures 3a and 8; FeSEM, Figure 4).
+
+    Parameters
+    ----------
+    points : array_like, shape (N, 2)
+        The clients after PCA or t-SNE.
+    clusters : array_like of int, shape (N,), or mapping of title to such
+        Cluster of each client, a small grey dot where it is -1; a mapping draws one panel per entry, for
+        instance per round. The seven largest clusters have a colour, given by order of first client, the
+        others are grey.
+    truth : array_like of int, shape (N,), optional
+        True cluster of each client, shown by the marker; without it the marker goes with the colour.
+    title : str
+        Title of the panel if `clusters` is a single array.
+    """
+    points = np.asarray(points, dtype=float)
+    require(points.ndim == 2 and points.shape[1] == 2, "points.shape", points.shape, "(N, 2)")
+    panels = clusters if isinstance(clusters, Mapping) else {title: clusters}
+    panels = {name: np.asarray(assign) for name, assign in panels.items()}
+    kinds = [] if truth is None else np.unique(truth).tolist()
+    palette = [*_palette(), OTHER]
+    figure, grid = _panels(len(panels), 2.9)
+    found = [len(np.unique(assign[assign >= 0])) for assign in panels.values()]
+    for axes, (name, assign), count in zip(grid, panels.items(), found, strict=True):
+        require(assign.shape == (len(points),), "clusters.shape", assign.shape, f"({len(points)},)")
+        rank, area = _ranks(assign, len(palette) - 1), np.where(assign < 0, AREA["unseen"], AREA["seen"])
+        shape = rank if truth is None else np.searchsorted(kinds, truth)
+        for pair in np.unique([rank, shape], axis=1).T:
+            here = (rank == pair[0]) & (shape == pair[1])
+            colour, marker = palette[pair[0]], MARKERS[pair[1] % len(MARKERS)]
+            axes.scatter(*points[here].T, s=area[here], color=colour, marker=marker, linewidths=0, alpha=0.9)
+        axes.set_title(f"{name}: {count} clusters" if name else f"{count} clusters")
+        axes.set(xticks=[], yticks=[])
+    _label_outer(grid, "first component", "second component")
+    handles = [_dot(f"true {kind}", "#333333", MARKERS[i % len(MARKERS)]) for i, kind in enumerate(kinds)]
+    grey = "o" if kinds else MARKERS[len(palette) - 1]
+    if max(found) >= len(palette):
+        handles.append(_dot("smaller clusters", OTHER, grey))
+    if any((assign < 0).any() for assign in panels.values()):
+        handles.append(_dot("not seen yet", OTHER, grey, AREA["unseen"]))
+    if handles:
+        figure.legend(handles=handles, loc="outside right upper")
+    return figure
+
+
+def cosine_matrices(
+    panels: Mapping[str, ArrayLike],
+    label: str = "cosine similarity",
+    *,
+    xlabel: str = "client",
+    ylabel: str = "client",
+) -> Figure:
+    """Draw matrices side by side under one colour scale (StoCFL, Figure 2; MD-ICFL, Figures 5 and 6).
+
+    Parameters
+    ----------
+    panels : mapping of title to array_like, shape (n, m)
+        The matrices.
+    label : str
+        What the colours show.
+    xlabel, ylabel : str
+        What the columns and the rows are.
+    """
+    return _heat(panels, label, xlabel, ylabel)
+
+
+def label_mix(label_counts: ArrayLike, clusters: ArrayLike | None = None) -> Figure:
+    """Draw each client's share of every label, clients as rows.
+
+    Parameters
+    ----------
+    label_counts : array_like, shape (N, C)
+        Number of images per client and class.
+    clusters : array_like of int, shape (N,), optional
+        Sorts the clients by cluster and draws a line between clusters.
+    """
+    counts = np.asarray(label_counts, dtype=float)
+    require(counts.ndim == 2, "label_counts.shape", counts.shape, "(N, C)")
+    share = counts / np.maximum(counts.sum(1, keepdims=True), 1)
+    order = np.arange(len(share)) if clusters is None else np.argsort(clusters, kind="stable")
+    by = "" if clusters is None else ", by cluster"
+    figure = _heat({"": share[order]}, "share of the client's images", "class", "client" + by, square=False)
+    if clusters is not None:
+        for border in np.flatnonzero(np.diff(np.asarray(clusters)[order])):
+            figure.axes[0].axhline(border + 0.5, color="white", linewidth=1.5)
+        figure.axes[0].set_yticks([])
+    return figure
+
+
+def surface(
+    values: ArrayLike | Mapping[str, ArrayLike],
+    x: Sequence,
+    y: Sequence,
+    *,
+    xlabel: str = "$\\lambda$",
+    ylabel: str = "$\\mu$",
+    label: str = "accuracy",
+    decimals: int = 1,
+) -> Figure:
+    """Draw a grid of results over two hyper-parameters, the best cell framed (LCFed, Figure 2).
+
+    Parameters
+    ----------
+    values : array_like, shape (len(y), len(x)), or mapping of title to such
+        The results; NaN where there is none. A mapping draws one panel per entry under one scale.
+    x, y : sequence
+        The values of the two hyper-parameters, of columns and rows.
+    xlabel, ylabel, label : str
+        Their names and that of the result.
+    decimals : int
+        Decimals written into the cells.
+    """
+    panels = values if isinstance(values, Mapping) else {"": values}
+    for table in panels.values():
+        require(np.shape(table) == (len(y), len(x)), "values.shape", np.shape(table), f"{(len(y), len(x))}")
+    figure = _heat(panels, label, xlabel, ylabel, square=False, ticks=(x, y))
+    for axes, table in zip(figure.axes, panels.values(), strict=False):  # the colour bar's axes come last
+        image, best = axes.images[0], np.nanmax(table)
+        for (row, column), value in np.ndenumerate(np.asarray(table, dtype=float)):
+            if np.isnan(value):
+                continue
+            ink = _ink(image.cmap(image.norm(value))[:3])
+            weight = "bold" if value == best else "normal"
+            axes.text(
+                column, row, f"{value:.{decimals}f}", color=ink, ha="center", va="center", weight=weight
+            )
+            if value == best:
+                frame = plt.Rectangle((column - 0.44, row - 0.44), 0.88, 0.88, fill=False, edgecolor=ink)
+                axes.add_patch(frame)
+    return figure
+
+
+def image_grid(
+    images: ArrayLike,
+    titles: Sequence[str] | None = None,
+    *,
+    columns: int = 10,
+    rows: Sequence[str] | None = None,
+) -> Figure:
+    """Show images in a grid, filled row by row.
+
+    Parameters
+    ----------
+    images : array_like, shape (n, H, W), (n, 1, H, W) or (n, 3, H, W)
+        Pictures. All share one scale from the darkest to the brightest value among them.
+    titles : sequence of str, optional
+        One short line above each image.
+    columns : int
+        Images per row.
+    rows : sequence of str, optional
+        The name of each row, for instance the cluster.
+    """
+    pictures = np.asarray(images, dtype=float)
+    shaped = pictures.ndim == 3 or (pictures.ndim == 4 and pictures.shape[1] in (1, 3))
+    require(shaped, "images.shape", pictures.shape, "(n, H, W), (n, 1, H, W) or (n, 3, H, W)")
+    if pictures.ndim == 3:
+        pictures = pictures[:, None]
+    low, high = pictures.min(), pictures.max()
+    pictures = np.moveaxis((pictures - low) / max(high - low, np.finfo(float).tiny), 1, -1)
+    height = -(-len(pictures) // columns)
+    tall = 0.7 if titles is None else 0.9
+    figure, grid = _subplots(height, columns, figsize=(0.66 * columns + 0.3, tall * height))
+    for axes in grid.flat:
+        axes.set(xticks=[], yticks=[])
+        axes.spines[:].set_visible(False)
+    for axes, picture in zip(grid.flat, pictures, strict=False):
+        axes.imshow(picture, cmap="gray", vmin=0, vmax=1, interpolation="nearest")
+        axes.grid(False)
+    for axes, title in zip(grid.flat, titles or (), strict=False):
+        axes.set_title(title, fontsize="small", loc="center")
+    for axes, name in zip(grid[:, 0], rows or (), strict=False):
+        axes.set_ylabel(name, rotation=0, ha="right", va="center")
+    return figure
+
+
+def bars(
+    measured: Mapping,
+    printed: Mapping | None = None,
+    *,
+    xlabel: str = "accuracy [%]",
+    decimals: int = 2,
+    log: bool = False,
+) -> Figure:
+    """Draw measured values as bars and the paper's as hollow bars below them, values written out.
+
+    Parameters
+    ----------
+    measured, printed : mapping of label to float or (float, float)
+        A value, or a value and its standard deviation, drawn as an error bar. A label may be missing from
+        either.
+    xlabel : str
+        What is measured, with its unit.
+    decimals : int
+        Decimals of the values written out.
+    log : bool
+        Logarithmic axis and values in thousands (k), millions (M), ..., for costs.
+    """
+    printed = printed or {}
+    labels = list(dict.fromkeys([*measured, *printed]))
+    figure, axes = _subplots(figsize=(6.4, 0.7 + (0.52 if printed else 0.34) * len(labels)))
+    height = 0.38 if printed else 0.7
+    written = EngFormatter(sep=" ") if log else f"{{:.{decimals}f}}".format
+    solid, hollow = {"color": _palette()[0]}, {"facecolor": "white", "edgecolor": "#333333", "linewidth": 1.1}
+    for name, data, shift, look in [("measured", measured, -1, solid), ("printed", printed, 1, hollow)]:
+        keys = [k for k in labels if k in data]
+        if not keys:
+            continue
+        value, error = np.array([(*np.atleast_1d(data[k]), np.nan)[:2] for k in keys], dtype=float).T
+        place = np.array([labels.index(k) for k in keys]) + (shift * height / 2 if printed else 0)
+        axes.barh(place, value, height, label=name, **look)
+        axes.errorbar(value, place, xerr=error, fmt="none", ecolor="#333333", elinewidth=1.2)
+        for v, e, p in zip(value, np.nan_to_num(error), place, strict=True):
+            text = f"{written(v)} ± {written(e)}" if e else written(v)
+            axes.annotate(text, (v + e, p), (5, 0), textcoords="offset points", va="center", fontsize="small")
+    if log:
+        axes.set_xscale("log")
+    axes.set(xlabel=xlabel, yticks=range(len(labels)), yticklabels=labels)
+    axes.invert_yaxis()
+    axes.grid(False, axis="y")
+    axes.margins(x=0.15)
+    if printed:
+        _legend(axes)
+    return figure
+
+
+def _subplots(*shape: int, **options) -> tuple[Figure, Axes | np.ndarray]:
+    """Open a figure and close it in pyplot, which would show it a second time at the end of the cell."""
+    figure, axes = plt.subplots(*shape, squeeze=not shape, **options)
+    plt.close(figure)
+    return figure, axes
+
+
+def _panels(count: int, side: float) -> tuple[Figure, list[Axes]]:
+    """Open `count` panels, :data:`COLUMNS` to a row at most, and drop the places left over."""
+    require(count > 0, "panels", count, "at least one")
+    columns = min(count, COLUMNS)
+    rows = -(-count // columns)
+    side = min(side, 9.6 / columns)
+    figure, grid = _subplots(rows, columns, figsize=(side * columns + 0.9, side * rows + 0.3))
+    for spare in grid.flat[count:]:
+        spare.remove()
+    return figure, list(grid.flat[:count])
+
+
+def _label_outer(grid: list[Axes], xlabel: str, ylabel: str) -> None:
+    """Label the panels that have none below them, or none to their left."""
+    for i, axes in enumerate(grid):
+        below, left = i + COLUMNS < len(grid), i % COLUMNS > 0
+        axes.set(xlabel="" if below else xlabel, ylabel="" if left else ylabel)
+        axes.tick_params(labelbottom=not below, labelleft=not left)
+
+
+def _heat(
+    panels: Mapping[str, ArrayLike], label: str, xlabel: str, ylabel: str, *, square: bool = True, ticks=None
+) -> Figure:
+    """Draw matrices as panels under one colour bar."""
+    tables = [np.asarray(t, dtype=float) for t in panels.values()]
+    figure, grid = _panels(len(panels), 2.6 if square else 3.4)
+    low, high = min(map(np.nanmin, tables)), max(map(np.nanmax, tables))
+    for axes, name, table in zip(grid, panels, tables, strict=True):
+        image = axes.imshow(
+            table, vmin=low, vmax=high, aspect="equal" if square else "auto", interpolation="nearest"
+        )
+        axes.set_title(name)
+        axes.grid(False)
+        axes.spines[:].set_visible(False)
+        for axis, names in zip((axes.xaxis, axes.yaxis), ticks or (None, None), strict=True):
+            if names is None:
+                axis.set_major_locator(MaxNLocator(6, integer=True))
+            else:
+                axis.set_ticks(range(len(names)), list(map(str, names)))
+    _label_outer(grid, xlabel, ylabel)
+    bar = figure.colorbar(image, ax=grid, label=label, shrink=0.9)
+    bar.outline.set_visible(False)
+    return figure
+
+
+def _seeds(frame: pd.DataFrame, y: str) -> tuple:
+    """Mean over the rows of a round, and a band of one standard deviation where there are several."""
+    for column in ("round", y):
+        require(column in frame.columns, "column", column, "one of " + ", ".join(map(str, frame.columns)))
+    rounds = frame.dropna(subset=[y]).groupby("round")[y]
+    mean, std = rounds.mean(), rounds.std()
+    x, middle = mean.index.to_numpy(), mean.to_numpy()
+    return (x, middle) if std.isna().all() else (x, middle, (mean - std).to_numpy(), (mean + std).to_numpy())
+
+
+def _name_ends(axes: Axes) -> None:
+    """Write each line's label to the right of its last point, moved apart where labels would touch."""
+    low, high = axes.get_ylim()
+    height = axes.figure.get_figheight() * 72 * 0.8  # points, less what the axis below takes
+    gap = 1.25 * plt.rcParams["font.size"] / height
+    lines = sorted(axes.lines, key=lambda line: line.get_ydata()[-1])
+    place = _apart([(line.get_ydata()[-1] - low) / (high - low) for line in lines], gap)
+    for at, line in zip(place, lines, strict=True):
+        axes.annotate(
+            line.get_label(),
+            (line.get_xdata()[-1], line.get_ydata()[-1]),
+            (1.06, at), textcoords="axes fraction", va="center", annotation_clip=False,
+            arrowprops={"arrowstyle": "-", "color": line.get_color(), "shrinkA": 1, "shrinkB": 0,
+                        "linestyle": line.get_linestyle()},
+        )  # fmt: skip
+
+
+def _apart(ends: Sequence[float], gap: float) -> list[float]:
+    """Move sorted places the least needed, in blocks around their means, until neighbours are `gap` apart."""
+    blocks: list[list[float]] = []
+    for end in ends:
+        blocks.append([end])
+        while len(blocks) > 1 and _start(blocks[-1], gap) - _start(blocks[-2], gap) < gap * len(blocks[-2]):
+            blocks[-2:] = [blocks[-2] + blocks[-1]]
+    return [_start(block, gap) + gap * i for block in blocks for i in range(len(block))]
+
+
+def _start(block: list[float], gap: float) -> float:
+    """First place of a block that is centred on the mean of its ends."""
+    return float(np.mean(block)) - gap * (len(block) - 1) / 2
+
+
+def _palette() -> list[str]:
+    """List the style's colours, each once."""
+    return list(dict.fromkeys(plt.rcParams["axes.prop_cycle"].by_key()["color"]))
+
+
+def _ranks(assign: np.ndarray, count: int) -> np.ndarray:
+    """Number the `count` largest clusters 0, 1, ... by order of first client; everybody else gets `count`."""
+    names, first, size = np.unique(assign[assign >= 0], return_index=True, return_counts=True)
+    large = np.argsort(-size, kind="stable")[:count]
+    rank = {names[c]: i for i, c in enumerate(large[np.argsort(first[large])])}
+    return np.array([rank.get(name, count) for name in assign])
+
+
+def _ink(ground: tuple) -> str:
+    """Black or white, whichever reads better: at least 4.5:1 on any ground."""
+    return max(("black", "white"), key=lambda colour: contrast(colour, ground))
+
+
+def _dot(label: str, colour: str, marker: str, area: float = AREA["seen"]) -> Line2D:
+    """Entry of a legend that looks like one client in a scatter plot."""
+    return Line2D([], [], color=colour, marker=marker, markersize=area**0.5, linestyle="none", label=label)
+
+
+def _legend(axes: Axes, **options) -> None:
+    """Put the legend beside the data, never on it."""
+    axes.figure.legend(loc="outside right upper", **options)

@@ -1,0 +1,54 @@
+"""The papers' experiments as data: ``book/papers/protocols.yaml`` names what can be run, and with what."""
+
+from functools import cache
+from pathlib import Path
+
+import yaml
+
+from cflkit import federation, methods
+from cflkit.checks import one_of
+from cflkit.methods import OracleClusters
+from cflkit.simulation import Simulation
+from cflkit.training import SGD
+
+FILE = Path(__file__).resolve().parent.parent / "book" / "papers" / "protocols.yaml"
+
+
+@cache
+def protocols() -> dict[str, dict]:
+    """All protocols by name, as written in the file."""
+    return yaml.safe_load(FILE.read_text())["protocols"]
+
+
+def simulation(name: str, label: str, *, seed: int = 0, federation_=None, **overrides) -> Simulation:
+    """Set up one run of a protocol.
+
+    Parameters
+    ----------
+    name : str
+        The protocol.
+    label : str
+        The method's label within it.
+    seed : int
+        Seeds data, initial models, sampling and batches alike.
+    federation_ : Federation, optional
+        The protocol's federation of that seed, if it is at hand already.
+    **overrides
+        Settings of :class:`~cflkit.simulation.Simulation` in place of the protocol's (rounds, device, ...).
+
+    Raises
+    ------
+    ValueError
+        For an unknown protocol or label.
+    """
+    one_of("protocol", name, protocols())
+    protocol = protocols()[name]
+    one_of("label", label, protocol["methods"])
+    fed = federation_ or federation.build(protocol["federation"] | {"seed": seed})
+    chosen = dict(protocol["methods"][label])
+    settings = {"participation": 1.0, "dtype": "float32", "evaluate_every": 10}
+    settings |= {k: protocol[k] for k in ("model", "rounds", "participation", "evaluate_every") if k in protocol}
+    local = SGD(**protocol["local"])
+    kind = chosen.pop("name")
+    method = OracleClusters.of(fed) if kind == "oracle" else methods.get(kind, **chosen)
+    return Simulation(method, fed, local=local, seed=seed, **(settings | overrides))
