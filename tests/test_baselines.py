@@ -1,0 +1,429 @@
+"""The baselines against rounds computed by hand, against each other, and against what they may send."""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tiny import federation, gradient, loss, network, run, simulation, train, zeros
+from torch import nn
+
+from cflkit import federation as federations
+from cflkit import methods, rng
+from cflkit.federation import Federation, Samples
+from cflkit.methods import IFCA, METHODS, Ditto, FedAvg, FedProx, FedSGD, LocalOnly, OracleClusters, StoCFL
+from cflkit.training import SGD
+
+# Three clients of 1, 3 and 2 samples, two pixels each.
+CLIENTS = [
+    (np.array([[2, 0]]), np.array([0])),
+    (np.array([[0, 1], [1, 3], [2, 2]]), np.array([1, 0, 1])),
+    (np.array([[3, 1], [0, 2]]), np.array([1, 0])),
+]
+SIZES = np.array([1, 3, 2])
+FOUR = [*CLIENTS, (np.array([[1, 1], [2, 3], [0, 0]]), np.array([0, 1, 1]))]
+TRUTH = (0, 1, 0, 1)
+
+
+def close(ours, theirs):
+    np.testing.assert_allclose(np.asarray(ours), theirs, rtol=0, atol=1e-12)
+
+
+def initial(seed=0):
+    return simulation(FedAvg(), federation(*CLIENTS), seed=seed).task.init()[0].numpy()
+
+
+def average(rows, weights):
+    return sum(w * r for w, r in zip(weights, rows, strict=True)) / sum(weights)
+
+
+# ------------------------------------------------------------------ one round, computed by hand
+def test_fedavg_on_paper():
+    """From zero both labels have probability 1/2, and every number of the round fits on a page."""
+    fed = federation((np.array([[2, 0]]), [0]), (np.array([[0, 4], [0, 0], [6, 0]]), [1, 1, 0]))
+    # client 0: p - onehot = (-1/2, 1/2); client 1: the mean over (1/2, -1/2), (1/2, -1/2), (-1/2, 1/2)
+    g0 = [-1, 0, 1, 0, -1 / 2, 1 / 2]
+    g1 = [-1, 2 / 3, 1, -2 / 3, 1 / 6, -1 / 6]
+    w = run(FedAvg(), fed, model=zeros).server["model"]
+    close(w, -0.1 * (1 * np.array(g0) + 3 * np.array(g1)) / 4)
+    w = run(FedAvg(weights="uniform"), fed, model=zeros).server["model"]
+    close(w, -0.1 * (np.array(g0) + np.array(g1)) / 2)
+
+
+@pytest.mark.parametrize("weights", ["n", "uniform"])
+def test_fedavg_averages_trained_models(weights):
+    w = initial()
+    for _ in range(2):
+        w = average([train(w, *c, steps=3) for c in CLIENTS], SIZES if weights == "n" else [1, 1, 1])
+    ours = run(FedAvg(weights), federation(*CLIENTS), local=SGD(0.1, epochs=3), rounds=2).server["model"]
+    close(ours, w)
+
+
+def test_fedsgd_steps_along_the_mean_gradient_whatever_the_local_training():
+    w = initial()
+    for _ in range(2):
+        w = w - 0.1 * average([gradient(w, *c) for c in CLIENTS], SIZES)
+    close(run(FedSGD(), federation(*CLIENTS), local=SGD(0.1, epochs=5, batch_size=1), rounds=2).server["model"], w)
+
+
+def test_fedprox_pulls_towards_what_was_received():
+    w = initial()
+    for _ in range(2):
+        w = average([train(w, *c, steps=3, pull=0.7, centre=w) for c in CLIENTS], SIZES)
+    close(run(FedProx(mu=0.7), federation(*CLIENTS), local=SGD(0.1, epochs=3), rounds=2).server["model"], w)
+
+
+def test_ditto_keeps_personal_models_pulled_towards_the_global_one():
+    w = initial()
+    v = [w] * 3
+    for _ in range(2):
+        v = [train(v[i], *c, steps=3, pull=0.7, centre=w) for i, c in enumerate(CLIENTS)]
+        w = average([train(w, *c, steps=3) for c in CLIENTS], SIZES)
+    found = run(Ditto(lam=0.7), federation(*CLIENTS), local=SGD(0.1, epochs=3), rounds=2)
+    close(found.server["model"], w)
+    for i in range(3):
+        close(found.memory.get("personal", i), v[i])
+
+
+def test_local_only_trains_alone_and_goes_on_where_it_stopped():
+    found = run(LocalOnly(), federation(*CLIENTS), local=SGD(0.1, epochs=3), rounds=2)
+    for i, c in enumerate(CLIENTS):
+        close(found.memory.get("personal", i), train(initial(), *c, steps=6))
+
+
+def test_oracle_averages_within_the_true_clusters():
+    models = [initial()] * 2
+    sizes = [1, 3, 2, 3]
+    for _ in range(2):
+        trained = [train(models[k], *c, steps=3) for k, c in zip(TRUTH, FOUR, strict=True)]
+        models = [average([trained[i], trained[j]], [sizes[i], sizes[j]]) for i, j in ((0, 2), (1, 3))]
+    fed = federation(*FOUR, cluster=TRUTH)
+    found = run(OracleClusters.of(fed), fed, local=SGD(0.1, epochs=3), rounds=2)
+    close(found.server["models"], models)
+    assert found.server["assign"].tolist() == list(TRUTH)
+    oracle = OracleClusters(TRUTH)
+    after = oracle.round(found.server, torch.tensor([0, 2]), network(oracle, fed))["models"]
+    assert torch.equal(after[1], found.server["models"][1])  # nobody of that cluster was there
+    assert not torch.equal(after[0], found.server["models"][0])
+
+
+def three_models():
+    return np.random.default_rng(46).normal(size=(3, 6))
+
+
+def ifca_round(method, models, fed, **how):
+    server = {"models": torch.tensor(models), "assign": torch.full((fed.clients,), -1)}
+    return method.round(server, torch.arange(fed.clients), network(method, fed, **how))
+
+
+def ifca_choice(models):
+    choice = [int(np.argmin([loss(m, *c) for m in models])) for c in FOUR]
+    assert choice == [1, 0, 0, 1]  # two clusters with two members each, and an empty one
+    return choice
+
+
+def test_ifca_averages_the_models_of_those_who_chose_them():
+    models, fed = three_models(), federation(*FOUR)
+    choice = ifca_choice(models)
+    trained = [train(models[k], *c, steps=3) for k, c in zip(choice, FOUR, strict=True)]
+    found = ifca_round(IFCA(k=3), models, fed, local=SGD(0.1, epochs=3))
+    assert found["assign"].tolist() == choice
+    close(found["models"][0], (trained[1] + trained[2]) / 2)  # sizes 3 and 2: the mean is plain
+    close(found["models"][1], (trained[0] + trained[3]) / 2)
+    assert torch.equal(found["models"][2], torch.tensor(models[2]))  # nobody chose it
+
+
+def test_ifca_gradient_averaging_divides_by_all_sampled_clients():
+    models, fed = three_models(), federation(*FOUR)
+    ifca_choice(models)
+    g = [gradient(models[k], *c) for k, c in zip([1, 0, 0, 1], FOUR, strict=True)]
+    found = ifca_round(IFCA(k=3, average="gradient"), models, fed, local=SGD(0.1, epochs=3, batch_size=1))
+    close(found["models"][0], models[0] - 0.1 / 4 * (g[1] + g[2]))
+    close(found["models"][1], models[1] - 0.1 / 4 * (g[0] + g[3]))
+    close(found["models"][2], models[2])
+    # one step of model averaging is the same with a rate larger by m over the cluster's size: 4 / 2
+    by_model = ifca_round(IFCA(k=3), models, fed, local=SGD(0.1 * 2 / 4))
+    close(by_model["models"], found["models"])
+
+
+def two_layers():
+    return nn.Sequential(nn.Flatten(), nn.Linear(2, 2), nn.Linear(2, 2))
+
+
+def two_layer_step(w, x, y, lr=0.1):
+    """One step of z = B (A x + a) + b; w holds A, a, B, b."""
+    A, a, B, b = w[:4].reshape(2, 2), w[4:6], w[6:10].reshape(2, 2), w[10:]
+    h = x @ A.T + a
+    z = h @ B.T + b
+    p = np.exp(z) / np.exp(z).sum(1, keepdims=True)
+    value = -np.mean(np.log(p[np.arange(len(y)), y]))
+    p[np.arange(len(y)), y] -= 1
+    delta = p @ B / len(y)
+    g = np.concatenate([(delta.T @ x).ravel(), delta.sum(0), (p.T @ h / len(y)).ravel(), p.mean(0)])
+    return w - lr * g, value
+
+
+def test_ifca_weight_sharing_has_one_body_and_a_head_a_cluster():
+    fed, method = federation(*FOUR), IFCA(k=3, share=True)
+    net = network(method, fed, model=two_layers)
+    models = np.random.default_rng(18).normal(size=(3, 12))
+    models[:, :6] = models[0, :6]
+    choice = [int(np.argmin([two_layer_step(m, *c)[1] for m in models])) for c in FOUR]
+    assert sorted(set(choice)) == [0, 1]  # and nobody takes the third
+    trained = np.array([two_layer_step(models[k], *c)[0] for k, c in zip(choice, FOUR, strict=True)])
+    server = {"models": torch.tensor(models), "assign": torch.full((4,), -1)}
+    found = method.round(server, torch.arange(4), net)
+    assert found["assign"].tolist() == choice
+    for k in range(3):
+        close(found["models"][k, :6], trained[:, :6].mean(0))
+        mine = trained[np.array(choice) == k, 6:]
+        close(found["models"][k, 6:], mine.mean(0) if len(mine) else models[k, 6:])
+    start = method.start(net)["models"]
+    assert torch.equal(start[0, :6], start[2, :6]) and not torch.equal(start[0, 6:], start[2, 6:])
+
+
+# ------------------------------------------------------------------ identities
+MINIBATCH = {"local": SGD(0.1, epochs=2, batch_size=10), "rounds": 3, "participation": 0.5, "model": "mlp16"}
+FULL_STEP = MINIBATCH | {"local": SGD(0.1)}
+
+
+def test_one_client_is_centralised_sgd(ragged):
+    fed, sgd, rounds = ragged(37), SGD(0.1, epochs=2, batch_size=10), 3
+    rig = simulation(FedAvg(), fed, local=sgd, rounds=rounds, model="mlp16")
+    module = rig.model._build(rng.torch_seed(0, "init", 0))
+    weights = list(module.parameters())
+    x, y = fed.train.pool[:37].double() / 16, fed.train.y
+    for t in range(1, rounds + 1):
+        for batch in sgd.batches(37, rng.generator(0, t, 0, "batches")):
+            loss = F.cross_entropy(module(x[batch]), y[batch])
+            with torch.no_grad():
+                for w, g in zip(weights, torch.autograd.grad(loss, weights), strict=True):
+                    w -= 0.1 * g
+    close(rig.run().server["model"], nn.utils.parameters_to_vector(weights).detach())
+
+
+def test_one_full_batch_step_of_fedavg_is_fedsgd(ragged):
+    fed = ragged(1, 5, 13, 22)
+    one, two = (run(m, fed, **FULL_STEP).server["model"] for m in (FedAvg(), FedSGD()))
+    assert torch.equal(one, two)
+
+
+def test_fedprox_is_fedavg_without_a_pull_or_with_a_single_step(ragged):
+    fed = ragged(1, 5, 13, 22)
+    assert torch.equal(run(FedProx(mu=0), fed, **MINIBATCH).server["model"],
+                       run(FedAvg(), fed, **MINIBATCH).server["model"])  # fmt: skip
+    for mu in (0.1, 10.0):
+        assert torch.equal(run(FedProx(mu=mu), fed, **FULL_STEP).server["model"],
+                           run(FedAvg(), fed, **FULL_STEP).server["model"])  # fmt: skip
+    assert not torch.equal(run(FedProx(mu=0.1), fed, **MINIBATCH).server["model"],
+                           run(FedAvg(), fed, **MINIBATCH).server["model"])  # fmt: skip
+
+
+def test_ditto_without_a_pull_is_local_only_and_its_global_part_is_fedavg(ragged):
+    fed = ragged(1, 5, 13, 22)
+    ditto, local, average = (run(m, fed, **MINIBATCH) for m in (Ditto(lam=0), LocalOnly(), FedAvg()))
+    kept = [i for i in range(4) if local.memory.get("personal", i) is not None]
+    assert kept
+    for i in kept:
+        assert torch.equal(ditto.memory.get("personal", i), local.memory.get("personal", i))
+    pulled = run(Ditto(lam=2.0), fed, **MINIBATCH)
+    assert torch.equal(ditto.server["model"], average.server["model"])
+    assert torch.equal(pulled.server["model"], average.server["model"])
+    assert not torch.equal(pulled.memory.get("personal", kept[0]), ditto.memory.get("personal", kept[0]))
+
+
+def test_personal_models_are_kept_until_their_client_is_sampled_again(ragged):
+    fed = ragged(4, 5, 6, 7)
+    for method in (Ditto(), LocalOnly()):
+        rig = simulation(method, fed, rounds=1, participation=0.5)
+        sampled, history = rig.schedule[0].tolist(), rig.run()
+        models = method.personal(history.server, torch.arange(4), rig.network(1, history.memory)).dense()
+        for i in range(4):
+            assert torch.equal(models[i], rig.task.init()[0]) == (i not in sampled)
+
+
+def test_oracle_is_ifca_where_ifca_finds_the_true_clusters(fed):
+    """Twelve digits' clients in four rotations, from models that know their rotation already."""
+    oracle, how = OracleClusters.of(fed), {"local": SGD(0.1, epochs=5), "model": "mlp16"}
+    server = run(oracle, fed, rounds=15, **how).server
+    net, everybody = network(oracle, fed, **how), torch.arange(fed.clients)
+    ifca = IFCA(k=4).round({"models": server["models"], "assign": fed.cluster * 0 - 1}, everybody, net)
+    assert torch.equal(ifca["assign"], fed.cluster)
+    close(ifca["models"], oracle.round(server, everybody, net)["models"])
+
+
+@pytest.mark.parametrize("share", [False, True])
+def test_ifca_with_one_cluster_is_uniform_fedavg(ragged, share):
+    fed = ragged(1, 5, 13, 22)
+    ifca, average = (run(m, fed, **MINIBATCH) for m in (IFCA(k=1, share=share), FedAvg("uniform")))
+    assert torch.equal(ifca.server["models"][0], average.server["model"])
+    assert not torch.equal(average.server["model"], run(FedAvg("n"), fed, **MINIBATCH).server["model"])
+
+
+def test_equal_models_tie_to_the_first_and_the_others_freeze(ragged):
+    fed = ragged(1, 5, 13, 22)
+    once = MINIBATCH | {"rounds": 1}
+    found = run(IFCA(k=3, init="common"), fed, **once)
+    first = simulation(FedAvg(), fed, **once).task.init()[0]
+    assert torch.equal(found.server["models"][0], run(FedAvg("uniform"), fed, **once).server["model"])
+    assert all(torch.equal(m, first) for m in found.server["models"][1:])
+    assert set(found.server["assign"].tolist()) == {-1, 0}
+
+
+def test_the_tie_lasts_while_nobody_is_better_off_with_the_initial_model(fed, digits):
+    """The others stay at the start, and take in whoever the trained model has got worse for."""
+    how = {"local": SGD(0.1, epochs=5), "rounds": 3, "model": "mlp16"}
+    together = run(IFCA(k=3, init="common"), fed, **how)
+    assert [r["sizes"] for r in together.rounds[1:]] == [[12]] * 3
+    assert torch.equal(together.server["models"][0], run(FedAvg("uniform"), fed, **how).server["model"])
+    skewed = federations.pathological(digits, clients=40, samples_per_client=24)
+    apart = run(IFCA(k=3, init="common"), skewed, **how)
+    assert apart.rounds[1]["sizes"] == [40] and len(apart.rounds[2]["sizes"]) > 1
+
+
+@settings(max_examples=8)
+@given(st.permutations(range(4)), st.sampled_from(["model", "gradient"]))
+def test_permuting_the_models_permutes_the_labels(order, average):
+    fed, method = federation(*FOUR), IFCA(k=4, average=average)
+    models = np.random.default_rng(5).normal(size=(4, 6))
+    plain = ifca_round(method, models, fed)
+    assert len(set(plain["assign"].tolist())) > 1
+    found = ifca_round(method, models[list(order)], fed)
+    assert [order[k] for k in found["assign"].tolist()] == plain["assign"].tolist()
+    assert torch.equal(found["models"], plain["models"][list(order)])
+
+
+def test_ifca_serves_whom_it_never_met_by_training_loss():
+    models, fed = three_models(), federation(*FOUR)
+    served = IFCA(k=3).serve({"models": torch.tensor(models)}, torch.arange(4), network(IFCA(k=3), fed))
+    assert served.index.tolist() == ifca_choice(models)
+
+
+# ------------------------------------------------------------------ every sampled client counts, no other does
+ALL = {
+    "fedavg": FedAvg(),
+    "fedavg uniform": FedAvg("uniform"),
+    "fedsgd": FedSGD(),
+    "fedprox": FedProx(),
+    "ditto": Ditto(),
+    "oracle": OracleClusters((0, 1, 0, 1)),
+    "ifca": IFCA(k=2),
+    "ifca gradient": IFCA(k=2, average="gradient"),
+    "stocfl": StoCFL(),
+    "stocfl chained": StoCFL(global_update="chained"),
+    "local": LocalOnly(),
+}
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_every_sampled_client_counts_and_no_other(name):
+    def state(clients):
+        rig = simulation(ALL[name], federation(*clients), participation=0.5)
+        found = rig.run()
+        tensors = [v for v in found.server.values() if isinstance(v, torch.Tensor) and v.is_floating_point()]
+        kept = [v for rows in found.memory.rows.values() for _, v in sorted(rows.items())]
+        return torch.cat([t.flatten() for t in tensors + kept]), rig.schedule[0].tolist()
+
+    before, sampled = state(FOUR)
+    for i, (x, y) in enumerate(FOUR):
+        changed = [*FOUR[:i], (x + 1, y), *FOUR[i + 1 :]]
+        assert torch.equal(state(changed)[0], before) == (i not in sampled)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_round_leaves_the_old_state_alone(name):
+    rig = simulation(ALL[name], federation(*FOUR))
+    net = rig.network(1, rig._start().memory)
+    server = ALL[name].start(net)
+    copy = {k: v.clone() if isinstance(v, torch.Tensor) else v for k, v in server.items()}
+    ALL[name].round(server, torch.arange(4), net)
+    assert server.keys() == copy.keys()
+    assert all(torch.equal(torch.as_tensor(server[k]), torch.as_tensor(copy[k])) for k in copy)
+
+
+# ------------------------------------------------------------------ traffic
+P = 61_706  # of which the decision layer 850
+
+
+@pytest.fixture(scope="module")
+def pictures() -> Federation:
+    """Ten clients of one 28 x 28 picture each."""
+    pool = torch.randint(0, 256, (10, 1, 28, 28), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    rows = torch.arange(10)
+    train = Samples(pool, rows, rows, torch.arange(11))
+    test = Samples(pool, rows[:1], rows[:1], torch.tensor([0, 1]))
+    return Federation("pictures", train, test, 0 * rows, None, 10, 255.0, 0.0, 1.0, None, {})
+
+
+@pytest.mark.parametrize(
+    ("method", "down", "up", "once"),
+    [
+        (LocalOnly(), 0, 0, 0),
+        (FedAvg(), P, P, 0),
+        (FedSGD(), P, P, 0),
+        (FedProx(), P, P, 0),
+        (Ditto(), P, P, 0),
+        (OracleClusters((0, 1) * 5), P, P, 0),
+        (IFCA(k=4), 246_824, 61_707, 0),
+        (IFCA(k=10), 617_060, 61_707, 0),
+        (IFCA(k=4, average="gradient"), 246_824, 61_707, 0),
+        (IFCA(k=4, share=True), 64_256, 61_707, 0),
+        (StoCFL(), 123_412, 123_412, P),
+        (StoCFL(members="sampled", merge="union_find"), 123_412, 123_412, P),
+        (StoCFL(global_update="chained"), 3 * P, 123_412, P),  # the chain needs omega itself, besides the centre
+    ],
+    ids=lambda v: v.name if isinstance(v, methods.Method) else None,
+)
+def test_traffic_of_lenet_is_what_the_tables_say(pictures, method, down, up, once):
+    rounds = 2 if once else 1
+    rig = simulation(method, pictures, model="lenet", participation=0.3, rounds=rounds, seed=0, dtype="float32")
+    met = set()
+    for row, clients in zip(rig.run().rounds[1:], rig.schedule, strict=True):
+        new = set(clients.tolist()) - met
+        met |= new
+        assert (row["down"], row["up"]) == (3 * down, 3 * up + len(new) * once)
+    assert len(met) < 3 * rounds or not once  # somebody came twice, and paid once
+
+
+# ------------------------------------------------------------------ bad input
+@pytest.mark.parametrize(
+    ("name", "parameters", "line"),
+    [
+        ("fedavg", {"weights": "sizes"}, "weights = 'sizes': must be one of n, uniform"),
+        ("fedprox", {"mu": -1}, "mu = -1: must be 0 or more"),
+        ("ditto", {"lam": -0.5}, "lam = -0.5: must be 0 or more"),
+        ("ditto", {"weights": 3}, "weights = 3: must be one of n, uniform"),
+        ("ifca", {"k": 0}, "k = 0: must be 1 or more"),
+        ("ifca", {"average": "both"}, "average = 'both': must be one of model, gradient"),
+        ("ifca", {"init": "zero"}, "init = 'zero': must be one of distinct, common"),
+        ("ifca", {"share": True, "average": "gradient"}, "share = True: must be False with average='gradient'"),
+        ("oracle", {"cluster": (0, -1)}, "cluster = -1: must be 0 or more"),
+        ("ifca", {"K": 3}, "ifca's parameter = 'K': must be one of k, average, share, init"),
+        ("local", {"lr": 1}, "local's parameter = 'lr': must be one of (none)"),
+    ],
+)
+def test_bad_parameters_get_one_clear_line(name, parameters, line):
+    with pytest.raises(ValueError) as error:
+        methods.get(name, **parameters)
+    assert str(error.value) == line
+
+
+def test_bad_combinations_get_one_clear_line_before_any_work():
+    fed = federation(*FOUR)
+    for make, line in [
+        (lambda: simulation(IFCA(k=5), fed), "k = 5: must be at most the number of clients, 4"),
+        (lambda: simulation(OracleClusters((0, 1)), fed), "len(cluster) = 2: must be the number of clients, 4"),
+        (lambda: OracleClusters.of(fed), "federation = 'tiny': must be one whose true clusters are known"),
+    ]:
+        with pytest.raises(ValueError) as error:
+            make()
+        assert str(error.value) == line
+    with pytest.raises(ValueError, match=r"^method = 'fedavgg': must be one of .*\bfedavg, "):
+        methods.get("fedavgg")
+
+
+def test_every_method_is_made_by_its_own_name():
+    assert all(kind.name == name for name, kind in METHODS.items())
+    for method in ALL.values():
+        assert type(methods.get(method.name)) is type(method)

@@ -1,0 +1,605 @@
+"""FedCG against its equations, by hand and by identity, and against what it may send and see."""
+
+import math
+from dataclasses import replace
+from functools import partial
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from tiny import run, simulation
+from torch import nn
+
+from cflkit import federation as federations
+from cflkit import graph_layers, methods, metrics, models
+from cflkit.federation import Federation, Samples
+from cflkit.graph_layers import DomainClassifier, GraphLayer, GraphNetwork, adjacency, euclidean, hamming
+from cflkit.methods import FedAvg, FedCG
+from cflkit.training import SGD
+
+
+def convnet():
+    """Two convolutions for 4 x 4 pixels; the last has q = 4 * 3 * 9 + 4 = 112 parameters."""
+    return nn.Sequential(nn.Conv2d(1, 3, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+                         nn.Conv2d(3, 4, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2),
+                         nn.Flatten(), nn.Linear(4, 10))  # fmt: skip
+
+
+def normnet(running=False):
+    return nn.Sequential(nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3, track_running_stats=running), nn.ReLU(),
+                         nn.Flatten(), nn.Linear(12, 10))  # fmt: skip
+
+
+P, Q = sum(p.numel() for p in convnet().parameters()), 112
+HOW = {"model": convnet, "local": SGD(0.1, epochs=2, batch_size=10), "rounds": 3, "participation": 0.5}
+
+
+@pytest.fixture(scope="module")
+def mixed(digits):
+    """Six clients of 32 small digits, each in four rotations in its own shares; 40 test images a rotation."""
+    rows = torch.cat([torch.nonzero(digits.train == part).flatten()[:n] for part, n in ((True, 400), (False, 40))])
+    few = replace(digits, x=digits.x[rows][..., ::2, ::2], y=digits.y[rows], train=digits.train[rows])
+    return federations.mixed(few, clients=6, samples_per_client=32)
+
+
+@pytest.fixture
+def float64():
+    torch.set_default_dtype(torch.float64)
+    torch.manual_seed(0)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+def close(a, b, gap=1e-12):
+    assert a.shape == b.shape and float((a - b).detach().abs().max()) <= gap
+
+
+def network(base=convnet, domains=4, scatter=0.0, **options) -> GraphNetwork:
+    """A graph network on 4 x 4 pixels in evaluation mode, with random adjacency and shaken parameters."""
+    net = GraphNetwork(base(), (1, 4, 4), domains, **options).eval()
+    net.A = torch.rand(domains, domains)
+    with torch.no_grad():
+        for p in net.graph.parameters():
+            p += scatter * torch.randn_like(p)
+    return net
+
+
+def pictures(n=9):
+    return torch.rand(n, 1, 4, 4)
+
+
+# ------------------------------------------------------------------ identities with FedAvg
+def test_lambda_frozen_at_zero_is_fedavg_bit_for_bit(mixed):
+    average = run(FedAvg(), mixed, **HOW).server["model"]
+    frozen = run(FedCG(lam=0.0, learn_lam=False, refresh=2), mixed, **HOW).server["model"]
+    assert torch.equal(frozen[:P], average)
+    trained = run(FedCG(lam=0.0, refresh=2), mixed, **HOW).server["model"]
+    assert not torch.equal(trained[:P], average)  # lambda leaves 0, for its gradient does not vanish there
+
+
+def test_everybody_begins_with_fedavgs_model(mixed):
+    rig = simulation(FedCG(), mixed, **HOW)
+    assert torch.equal(rig._start().server["model"][:P], rig.task.init()[0])
+
+
+@pytest.mark.parametrize("gcn", ["none", "full", "per_filter"])
+def test_identity_everywhere_is_plain_residual_adapters(gcn, float64):
+    """A = I, W = I, sigma = id: z = f(x; theta_a) + lambda f(x; theta_s of the image's domain), Section 3.2."""
+    net = network(gcn=gcn, activation="identity", lam=0.7)
+    net.A = torch.eye(4)
+    x, d = pictures(), torch.tensor([2, 0, 0, 3, 2, 2, 0, 3, 3])
+    conv, layer = net.agnostic[3], net.graph[0]
+    z = F.max_pool2d(F.relu(net.agnostic[0](x)), 2)
+    rows = [F.conv2d(z[i : i + 1], conv.weight, conv.bias, padding=1)
+            + 0.7 * F.conv2d(z[i : i + 1], layer.V[k, :108].view(4, 3, 3, 3), layer.V[k, 108:], padding=1)
+            for i, k in enumerate(d)]  # fmt: skip
+    close(net(x, d), net.agnostic[7](F.max_pool2d(F.relu(torch.cat(rows)), 2).flatten(1)))
+
+
+def test_one_domain_computes_what_one_kernel_computes_but_learns_otherwise(mixed):
+    lam, lr, fed = 0.8, 0.1, mixed.subset([0])
+    method = FedCG(domains=1, gcn="none", activation="identity", lam=lam, refresh=1)
+    how = {"model": convnet, "local": SGD(lr), "rounds": 1}
+    rig = simulation(method, fed, **how)
+    before, graph = rig._start().server["model"], method.network(rig.model, fed.shape)
+    after = rig.run().server["model"]
+    assert graph.views(after)["A"].tolist() == [[1.0]]
+
+    def merged(vector):
+        v = graph.views(vector)
+        kernel = torch.cat([v["agnostic.3.weight"].flatten(), v["agnostic.3.bias"]])
+        out = vector[:P].clone()
+        out[graph.span("agnostic.3.")] = kernel + v["graph.0.lam"] * v["graph.0.V"][0]
+        return out, kernel, v["graph.0.V"][0]
+
+    w, theta, V = merged(before)
+    x = rig.scorer.pixels(fed.test.pool[fed.test.rows(0)[0][:50]])
+    close(method.predict(rig.model, before, x), rig.model.forward(w, x))
+
+    g = rig.network(1, rig._start().memory)._local.gradient(w, rig._data([0]))[0]
+    conv = g[graph.span("agnostic.3.")]
+    new = theta - lr * conv + (lam - lr * conv @ V) * (V - lr * lam * conv)  # 1 + lambda^2, and lambda's own step
+    close(merged(after)[0][graph.span("agnostic.3.")], new)
+    fedavg = w - lr * g
+    assert (fedavg - merged(after)[0]).abs().max() > 1e-3
+
+
+# ------------------------------------------------------------------ the graph
+def test_adjacency_by_hand():
+    """Domains at 0, 1 and 3 on a line: inverse distances 1 and 1/3, 1 and 1/2, 1/3 and 1/2."""
+    A = adjacency(euclidean(torch.tensor([[0.0], [1.0], [3.0]]).double()), beta=0.5)
+    wanted = [[0.5, 0.375, 0.125], [1 / 3, 0.5, 1 / 6], [0.2, 0.3, 0.5]]
+    close(A, torch.tensor(wanted).double(), 1e-7)  # the guard of 1e-8
+    assert not torch.allclose(A, A.T)
+
+
+@pytest.mark.parametrize("D", [2, 3, 32])
+@pytest.mark.parametrize("beta", [0.0, 0.5, 1.0])
+def test_rows_of_the_adjacency_sum_to_one_even_for_equal_domains(D, beta):
+    V = torch.randn(D, 7, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
+    for distance in (euclidean(V), euclidean(V[:1].expand(D, -1)), hamming(D).double()):
+        A = adjacency(distance, beta)
+        close(A.sum(1), torch.ones(D).double())
+        assert torch.equal(A.diagonal(), torch.full((D,), beta).double()) and (A >= 0).all()
+    assert torch.equal(adjacency(euclidean(V), 1.0), torch.eye(D).double())
+    assert torch.equal(adjacency(euclidean(V[:1].expand(D, -1)), 1.0), torch.eye(D).double())
+
+
+def test_hamming_distances_are_of_binary_codes():
+    assert hamming(4).tolist() == [[0, 1, 1, 2], [1, 0, 2, 1], [1, 2, 0, 1], [2, 1, 1, 0]]
+
+
+def test_equal_domains_make_the_domain_irrelevant(float64):
+    layer = GraphLayer(nn.Conv2d(2, 3, 3), 4, activation="identity")
+    with torch.no_grad():
+        layer.V.copy_(layer.V[:1].clone().expand(4, -1))
+    for A in (torch.eye(4), adjacency(euclidean(layer.V), 0.5), torch.full((4, 4), 0.25)):
+        close(layer.mixed(A), layer.V)
+
+
+def test_two_domains_at_the_papers_beta_are_one(float64):
+    """D = 2, beta = 1/2: whatever the distance, Eq. (6) halves both rows, and AV has two equal rows."""
+    net, x = network(domains=2, scatter=0.3), pictures()
+    net.A = adjacency(euclidean(net.graph[0].V), 0.5)
+    assert net.A.tolist() == [[0.5, 0.5], [0.5, 0.5]]
+    close(net(x, torch.zeros(9, dtype=torch.int64)), net(x, torch.ones(9, dtype=torch.int64)))
+    net.A = adjacency(euclidean(net.graph[0].V), 0.6)
+    assert (net(x, torch.zeros(9, dtype=torch.int64)) - net(x)).abs().max() > 1e-3
+
+
+def test_graph_convolutions_by_hand(float64):
+    conv, A = nn.Conv2d(2, 3, 2), torch.rand(3, 3)
+    q = 3 * 2 * 4 + 3
+    for gcn in ("full", "bottleneck", "per_filter", "none"):
+        layer = GraphLayer(conv, 3, gcn=gcn)
+        with torch.no_grad():
+            for p in layer.parameters():
+                p += 0.1 * torch.randn_like(p)
+        V = A @ layer.V
+        if gcn == "full":
+            V = V @ layer.W
+        if gcn == "bottleneck":  # q = 27 through one dimension
+            assert layer.W1.shape == (q, 1) and layer.W2.shape == (1, q)
+            V = V @ (torch.eye(q) + layer.W1 @ layer.W2)
+        if gcn == "per_filter":  # the same 8 x 8 matrix for each of three filters; biases as they are
+            W = torch.block_diag(*[layer.W] * 3, torch.eye(3))
+            V = V @ W
+        close(layer.mixed(A), V.clamp(min=0))
+        assert (V < 0).any()
+
+
+@pytest.mark.parametrize(("name", "shape", "q", "fan_in", "full", "bottleneck"),
+                         [("leaf_celeba", (3, 84, 84), 9248, 288, 85_525_504, 10_690_688),
+                          ("leaf_femnist", (1, 28, 28), 51_264, 800, 2_627_997_696, 328_499_712),
+                          ("lenet", (1, 28, 28), 2416, 150, 5_837_056, 729_632)])  # fmt: skip
+def test_w_of_the_papers_networks(name, shape, q, fan_in, full, bottleneck):
+    """W of the last convolution; that "full" is q x q and "bottleneck" 2 q (q // 16) the traffic tests show."""
+    (layer,) = graph_layers.replaced(models.build(name, shape, 2), "last").values()
+    twin = GraphLayer(layer, 4, "per_filter")
+    assert {n: tuple(p.shape) for n, p in twin.named_parameters()} == {"V": (4, q), "W": (fan_in,) * 2, "lam": ()}
+    assert (q * q, 2 * q * (q // 16)) == (full, bottleneck)
+
+
+# ------------------------------------------------------------------ domains per image
+CASES = [(convnet, "last"), (convnet, "all"), (normnet, "batchnorm"), (normnet, "all"),
+         (partial(normnet, running=True), "all")]  # fmt: skip
+
+
+@pytest.mark.parametrize(("base", "layers"), CASES)
+@pytest.mark.parametrize("residual", [True, False])
+def test_a_mixture_of_layers_is_a_layer_of_mixtures(base, layers, residual, float64, monkeypatch):
+    """sum_d w_d f(z; V_d) = f(z; sum_d w_d V_d), biases included, over what the ReLU has left of V."""
+    monkeypatch.setattr(graph_layers, "TOGETHER", 4)
+    net = network(base, layers=layers, residual=residual, scatter=0.05)
+    seen = {}
+
+    def spy(twin, place):
+        def hook(module, given, output):
+            seen[place] = (given, output)
+        return twin.register_forward_hook(hook)
+
+    for k, twin in enumerate(net.graph):
+        spy(twin, k)
+    x, w = pictures(), torch.rand(9, 4).softmax(1)
+    net(x, w)
+    for k, twin in enumerate(net.graph):
+        given, soft = seen[k]
+        outcomes = []
+        for d in range(4):
+            twin.given = net.A, torch.full((9,), d)
+            outcomes.append(twin.forward(*given))
+        close(soft, sum(w[:, d, None, None, None] * outcomes[d] for d in range(4)))
+        assert (twin.mixed(net.A) == 0).any() and not torch.allclose(outcomes[0], outcomes[1])
+
+
+@pytest.mark.parametrize(("base", "layers"), CASES)
+def test_hard_domains_are_one_hot_mixtures(base, layers, float64):
+    net, x, d = network(base, layers=layers), pictures(), torch.tensor([3, 0, 0, 1, 3, 3, 1, 0, 0])
+    close(net(x, d), net(x, F.one_hot(d, 4).double()))
+
+
+@pytest.mark.parametrize("soft", [True, False])
+@pytest.mark.parametrize("gcn", ["full", "bottleneck"])
+def test_renaming_domains_changes_nothing(soft, gcn, float64):
+    net, x, order = network(gcn=gcn, soft=soft, scatter=0.1), pictures(), torch.tensor([2, 0, 3, 1])
+    before = net(x)
+    with torch.no_grad():
+        net.student.decision.weight.mul_(20)  # away from indifference, so that choices differ
+        before = net(x)
+        for p in (net.graph[0].V, net.student.decision.weight, net.student.decision.bias):
+            p.copy_(p[order].clone())
+    assert (net(x) - before).abs().max() > 1e-6  # A has yet to follow
+    net.A = net.A[order][:, order]
+    close(net(x), before)
+
+
+def test_a_domains_gradient_reaches_its_neighbours_only(float64):
+    net, x, d = network(activation="identity", lam=1.0), pictures(), torch.zeros(9, dtype=torch.int64)
+    net.A = torch.tensor([[0.5, 0.0, 0.3, 0.2], [0.2, 0.5, 0.2, 0.1], [0.1] * 4, [0.1] * 4])
+    reached = torch.autograd.grad(net(x, d).logsumexp(1).sum(), net.graph[0].V)[0].abs().sum(1) > 0
+    assert reached.tolist() == [True, False, True, True]  # domains 2 and 3 have no image here
+    with torch.no_grad():
+        net.graph[0].lam.zero_()  # an edge is necessary, not sufficient
+    assert not torch.autograd.grad(net(x, d).logsumexp(1).sum(), net.graph[0].V)[0].any()
+
+
+def test_a_layers_place_is_kept(float64):
+    """Strides, dilation, groups and a missing bias are those of the layer that is replaced."""
+    conv = nn.Conv2d(4, 6, 3, stride=2, padding=1, dilation=2, groups=2, bias=False)
+    net = GraphNetwork(nn.Sequential(conv), (4, 9, 9), 2, gcn="per_filter", pool=None, residual=False).eval()
+    x = torch.rand(5, 4, 9, 9)
+    for domain in (torch.ones(5, dtype=torch.int64), torch.tensor([[0.0, 1.0]] * 5)):
+        weight = net.graph[0].mixed(net.A)[1].view(6, 2, 3, 3)
+        close(net(x, domain), F.conv2d(x, weight, stride=2, padding=1, dilation=2, groups=2))
+
+
+def test_running_statistics_move_once_and_are_shared(float64):
+    x, d = pictures(), torch.tensor([0, 1, 2, 3, 0, 1, 2, 3, 0])
+    net = network(partial(normnet, running=True), layers="batchnorm")
+    alone = nn.BatchNorm2d(3)
+    alone(net.agnostic[0](x))
+    net.train()(x, d)
+    close(net.agnostic[1].running_mean, alone.running_mean)
+    scale = net.graph[0].mixed(net.A)
+    z = F.batch_norm(net.agnostic[0](x), None, None, training=True)
+    wanted = net.agnostic[1].weight[:, None, None] * z
+    wanted += net.graph[0].lam * (scale[d, :3, None, None] * z + scale[d, 3:, None, None])
+    close(net.train()(x, d), net.agnostic[4](F.relu(wanted).flatten(1)))
+
+
+# ------------------------------------------------------------------ one round by hand
+X = np.array([[1.0, 2.0], [0.0, 1.0], [3.0, 1.0], [2.0, 0.0], [1.0, 1.0]])  # images of 1 x 2 pixels
+Y, TAG, SPLIT = np.array([0, 1, 1, 0, 1]), np.array([0, 1, 1, 1, 0]), [0, 2, 5]
+A = np.array([[0.75, 0.25], [0.5, 0.5]])
+
+
+def pixelnet():
+    """One 1 x 1 convolution (scale and offset of a pixel), then softmax regression."""
+    return nn.Sequential(nn.Conv2d(1, 1, 1), nn.Flatten(), nn.Linear(2, 2))
+
+
+def tiny() -> Federation:
+    pool = torch.tensor(X, dtype=torch.uint8)[:, None, None]
+    rows, zero = torch.arange(5), torch.zeros(2, dtype=torch.int64)
+    train = Samples(pool, rows, torch.tensor(Y), torch.tensor(SPLIT), torch.tensor(TAG))
+    test = Samples(pool, rows, torch.tensor(Y), torch.tensor([0, 5]))
+    return Federation("tiny", train, test, zero, None, 2, 1.0, 0.0, 1.0, None, {})
+
+
+def step(p: dict, x, y, d, lr=0.1) -> dict:
+    """One full-batch step of Eqs. (4) and (5) with the chain rule written out."""
+    raw = A @ p["V"] @ p["W"]
+    hat = np.maximum(raw, 0)
+    z = p["k"][0] * x + p["k"][1] + p["lam"] * (hat[d, :1] * x + hat[d, 1:])
+    logits = z @ p["U"].T + p["c"]
+    e = np.exp(logits) / np.exp(logits).sum(1, keepdims=True)
+    e[np.arange(len(y)), y] -= 1
+    e /= len(y)
+    dz = e @ p["U"]
+    dhat = np.zeros_like(hat)
+    np.add.at(dhat, d, p["lam"] * np.stack([(dz * x).sum(1), dz.sum(1)], 1))
+    draw = dhat * (raw > 0)
+    grad = {
+        "k": np.array([(dz * x).sum(), dz.sum()]),
+        "U": e.T @ z,
+        "c": e.sum(0),
+        "V": A.T @ draw @ p["W"].T,
+        "W": (A @ p["V"]).T @ draw,
+        "lam": (dz * (hat[d, :1] * x + hat[d, 1:])).sum(),
+    }
+    return {name: p[name] - lr * grad[name] for name in p}
+
+
+def test_one_round_by_hand():
+    p = {"k": np.array([0.5, -0.25]), "U": np.array([[0.4, -0.3], [-0.2, 0.6]]), "c": np.array([0.1, -0.1]),
+         "V": np.array([[0.8, -0.6], [0.3, 0.2]]), "W": np.array([[1.0, 0.2], [-0.1, 1.0]]),
+         "lam": np.array(0.7)}  # fmt: skip
+    names = {"agnostic.0.weight": lambda p: p["k"][:1], "agnostic.0.bias": lambda p: p["k"][1:],
+             "agnostic.2.weight": lambda p: p["U"], "agnostic.2.bias": lambda p: p["c"],
+             "graph.0.V": lambda p: p["V"], "graph.0.W": lambda p: p["W"],
+             "graph.0.lam": lambda p: p["lam"], "A": lambda p: A}  # fmt: skip
+    method = FedCG(domains=2, clusters="oracle", adjacency="hamming", refresh=1)
+    rig = simulation(method, tiny(), model=pixelnet, local=SGD(0.1))
+    graph = method.network(rig.model, (1, 1, 2))
+    assert list(names) == list(graph.shapes)
+
+    def vector(p):
+        return torch.tensor(np.concatenate([np.ravel(of(p)) for of in names.values()]))
+
+    server = rig._start().server | {"model": vector(p)}
+    found = method.round(server, torch.arange(2), rig.network(1, rig._start().memory))
+    parts = [step(p, X[a:b], Y[a:b], TAG[a:b]) for a, b in pairwise(SPLIT)]
+    close(found["model"], vector({n: (2 * parts[0][n] + 3 * parts[1][n]) / 5 for n in p}))  # n_k = 2 and 3
+    assert found["images"].tolist() == [2, 3]
+
+
+# ------------------------------------------------------------------ teacher and student
+def test_the_student_takes_its_own_plain_steps(mixed):
+    """Local training moves the student as gradient descent of its own, with its own rate, would."""
+    fed, lr = mixed.subset([0]), 0.05
+    method = FedCG(lr_student=lr, gcn="none", refresh=100)
+    rig = simulation(method, fed, model=convnet, local=SGD(0.1, epochs=3), rounds=1)
+    first, last = rig._start().server, rig.run().server
+    graph, classifier = (f(rig.model, fed.shape) for f in (method.network, method.classifier))
+    span = graph.span("student.")
+    student = DomainClassifier(fed.shape, 4, "local").double()
+    weights = list(student.parameters())
+    nn.utils.vector_to_parameters(first["model"][span].clone(), weights)
+    x = rig._data([0])[0][0]
+    d = classifier.forward(first["teacher"], x).argmax(1)
+    for _ in range(3):
+        gradient = torch.autograd.grad(F.cross_entropy(student(x), d), weights)
+        with torch.no_grad():
+            for w, g in zip(weights, gradient, strict=True):
+                w -= lr * g
+    close(last["model"][span], nn.utils.parameters_to_vector(weights).detach())
+    assert last["images"].tolist() == torch.bincount(d, minlength=4).tolist()
+    frozen = run(replace(method, lr_student=0.0), fed, model=convnet, rounds=2).server
+    assert torch.equal(frozen["model"][span], first["model"][span])
+
+
+def test_the_teacher_changes_only_when_refreshed_and_travels_only_to_those_without_it(mixed):
+    method = FedCG(refresh=2, gcn="none", lr_student=0.1)
+    rig = simulation(method, mixed, **HOW | {"rounds": 5})
+    span = method.network(rig.model, mixed.shape).span("student.")
+    history, states = rig._start(), []
+    for t, clients in enumerate(rig.schedule, 1):
+        net = rig.network(t, history.memory)
+        states.append(method.round(states[-1] if states else history.server, clients, net))
+        states[-1] = states[-1] | {"down": net.down}
+    first = history.server["teacher"]
+    assert torch.equal(states[0]["teacher"], first)
+    for before, t in ((1, 2), (3, 4)):
+        assert torch.equal(states[before]["teacher"], states[before]["model"][span])
+        assert torch.equal(states[t]["teacher"], states[before]["teacher"])
+    assert [s["refreshed"] for s in states] == [0, 1, 1, 2, 2]
+    everybody, holds = P + 4 * Q + 1 + len(first) + 16, {}
+    for clients, t in zip(rig.schedule, range(1, 6), strict=True):
+        version = (t - 1) // 2
+        late = [c for c in clients.tolist() if holds.get(c) != version]
+        holds |= dict.fromkeys(late, version)
+        assert states[t - 1]["down"] == 3 * everybody + len(late) * len(first)
+    assert len(states[0]["held"].unique()) == 2
+
+
+@pytest.mark.parametrize("adjacency_", ["eye", "random", "uniform", "hamming"])
+def test_the_adjacency_follows_its_schedule(mixed, adjacency_):
+    method = FedCG(refresh=2, gcn="none", adjacency=adjacency_)
+    rig = simulation(method, mixed, **HOW)
+    graph, history = method.network(rig.model, mixed.shape), rig._start()
+    A = [graph.views(history.server["model"])["A"]]
+    server = history.server
+    for t, clients in enumerate(rig.schedule, 1):
+        server = method.round(server, clients, rig.network(t, history.memory))
+        A.append(graph.views(server["model"])["A"].clone())
+    close(A[0].sum(1), torch.ones(4).double())
+    assert torch.equal(A[1], A[0])  # before the first refresh
+    V = graph.views(server["model"])["graph.0.V"]
+    if adjacency_ in ("eye", "random"):
+        assert torch.equal(A[3], adjacency(euclidean(V), 0.5)) and not torch.equal(A[2], A[3])
+        assert torch.equal(A[0], torch.eye(4).double()) == (adjacency_ == "eye")
+    else:
+        assert torch.equal(A[3], A[0])
+        assert A[0][0].tolist() == ([0.25] * 4 if adjacency_ == "uniform" else pytest.approx([0.5, 0.2, 0.2, 0.1]))
+
+
+def test_pooling_over_everything_collapses_the_untrained_teacher(digits):
+    """Share of random teachers (D = 4) that put more than 99% of rotated digits in one domain."""
+    x = torch.cat([torch.rot90(digits.x[:150], k, (2, 3)) for k in range(4)]) / digits.scale
+    collapsed, used = {}, {}
+    for pool in ("global", "local"):
+        counts = []
+        for seed in range(20):
+            torch.manual_seed(seed)
+            with torch.no_grad():
+                d = DomainClassifier((1, 8, 8), 4, pool)(x).argmax(1)
+            counts.append(torch.bincount(d, minlength=4))
+        collapsed[pool] = sum(metrics.largest_share(c) > 0.99 for c in counts)
+        used[pool] = np.mean([math.exp(metrics.entropy(c)) for c in counts])
+    assert collapsed["global"] >= 12 and collapsed["local"] <= 4
+    assert used["global"] < 1.3 and used["local"] > 1.7
+
+
+# ------------------------------------------------------------------ the other ways to domains
+def test_kmeans_puts_all_images_of_a_client_in_one_domain(mixed):
+    method = FedCG(domains=2, clusters="kmeans", gcn="none", refresh=1)
+    rig = simulation(method, mixed, **HOW)
+    history = rig.run()
+    assert (history.rounds[0]["down"], history.rounds[0]["up"]) == (0, 6 * P)
+    message = P + 2 * Q + 1
+    assert (history.rounds[1]["down"], history.rounds[1]["up"]) == (3 * (message + 4 + 1), 3 * (message + 2))
+    assign = method.assignment(history.server)
+    assert history.server["images"].tolist() == [32 * int((assign[rig.schedule[-1]] == k).sum()) for k in (0, 1)]
+    assert history.rounds[0]["clusters"] == 2
+
+
+def test_oracle_domains_are_the_images_tags(mixed):
+    method = FedCG(clusters="oracle", gcn="none")
+    rig = simulation(method, mixed, **HOW)
+    server = rig.run().server
+    tags = torch.cat([rig._data([int(c)]).tags(0) for c in rig.schedule[-1]])
+    assert server["images"].tolist() == torch.bincount(tags, minlength=4).tolist()
+    x = pictures().double()
+    alike = method.predict(rig.model, server["model"], x, torch.full((9, 4), 0.25).double())
+    close(method.predict(rig.model, server["model"], x), alike)
+    with pytest.raises(ValueError, match=r"^clusters = 'oracle': must be another where images have no true domain"):
+        run(method, replace(mixed, train=replace(mixed.train, tag=None)), **HOW)
+
+
+def test_without_residual_the_layers_own_weights_are_gone(mixed):
+    method = FedCG(residual=False, gcn="none", clusters="oracle", adjacency="uniform")
+    rig = simulation(method, mixed, **HOW)
+    graph = method.network(rig.model, mixed.shape)
+    assert graph.trainable == P - Q + 4 * Q and graph.has_batchnorm is False
+    assert rig.run().rounds[1]["up"] == 3 * (P + 3 * Q + 4)
+
+
+# ------------------------------------------------------------------ what must hold of every method
+def test_no_model_that_sees_only_the_image_solves_shifted_labels(digits):
+    fed = federations.shifted(replace(digits, x=digits.x[..., ::2, ::2]), clients=8, samples_per_client=40)
+    found = run(FedCG(gcn="none", refresh=2), fed, **HOW | {"rounds": 6, "evaluate_every": 6}).final
+    assert 0.1 < found["accuracy"] <= 0.25
+
+
+@pytest.mark.parametrize("gcn", ["full", "per_filter", "bottleneck"])
+def test_traffic_is_what_the_formula_says(mixed, gcn):
+    """theta_a + D q + W + lambda + student both ways; A, and the teacher if new, down; D counts up."""
+    method = FedCG(gcn=gcn, refresh=2)
+    rig = simulation(method, mixed, **HOW)
+    W = {"full": Q * Q, "per_filter": 27 * 27, "bottleneck": 2 * Q * (Q // 16)}[gcn]
+    classifier = 32 * 10 + 64 * (32 * 9 + 1) + 4 * (64 * 4 + 1)
+    message = P + 4 * Q + W + 1 + classifier
+    first = rig.run().rounds[1]
+    assert (first["down"], first["up"]) == (3 * (message + 16 + classifier), 3 * (message + 4))
+
+
+def test_the_update_of_w_has_the_rank_of_steps_times_domains(mixed):
+    """All the q x q entries that a client sends hold, beyond what it received, a matrix of low rank."""
+    method = FedCG(domains=2)
+    rig = simulation(method, mixed.subset([0]), model=convnet, local=SGD(0.1, steps=3, batch_size=8), rounds=1)
+    W = method.network(rig.model, mixed.shape).spans["graph.0.W"]
+    moved = (rig.run().server["model"][W] - torch.eye(Q).double().flatten()).view(Q, Q)
+    assert 1 <= int(torch.linalg.matrix_rank(moved, rtol=1e-9)) <= 3 * 2
+
+
+def test_paths_and_chunks_agree_bit_for_bit(mixed):
+    method = FedCG(refresh=2)
+    wanted = run(method, mixed, **HOW).server
+    for other in ({"trainer": "stacked"}, {"trainer": "auto"}, {"chunk": 1}, {"debug": True}):
+        found = run(method, mixed, **HOW | other).server
+        assert torch.equal(found["model"], wanted["model"]) and torch.equal(found["teacher"], wanted["teacher"])
+
+
+@pytest.mark.parametrize("clusters", ["classifier", "oracle"])
+def test_the_order_of_clients_does_not_matter(mixed, clusters):
+    how = {"model": convnet, "local": SGD(0.1, epochs=2), "rounds": 3}
+    method = FedCG(refresh=2, clusters=clusters)
+    one, two = (run(method, mixed.subset(order), **how).server for order in ([0, 1, 2, 3], [2, 0, 3, 1]))
+    close(one["model"], two["model"])
+    assert torch.equal(one["images"], two["images"])
+
+
+@pytest.mark.parametrize("base", [convnet, partial(normnet, running=True)])
+def test_a_killed_run_goes_on_bit_for_bit(mixed, tmp_path, monkeypatch, base):
+    method = FedCG(refresh=2, layers="all", gcn="none")
+    how = HOW | {"rounds": 4, "evaluate_every": 1, "model": lambda: base()}
+    whole, server = (h := run(method, mixed, **how)).rounds, h.server
+    play = FedCG.round
+
+    def dies(self, server, clients, net):
+        if net.round == 3:
+            raise KeyboardInterrupt
+        return play(self, server, clients, net)
+
+    monkeypatch.setattr(FedCG, "round", dies)
+    with pytest.raises(KeyboardInterrupt):
+        run(method, mixed, checkpoint=tmp_path, **how)
+    monkeypatch.setattr(FedCG, "round", play)
+    resumed = run(method, mixed, checkpoint=tmp_path, **how)
+    assert resumed.rounds == whole
+    assert all(torch.equal(torch.as_tensor(resumed.server[k]), torch.as_tensor(server[k])) for k in server)
+    assert {"largest_share", "entropy", "accuracy"} <= whole[-1].keys()
+
+
+@pytest.mark.parametrize("clusters", ["classifier", "kmeans", "oracle"])
+def test_test_images_reach_neither_training_nor_domains(mixed, clusters):
+    pool = torch.randint(0, 17, mixed.test.pool.shape, dtype=torch.uint8)
+    spoilt = replace(mixed, test=Samples(pool, mixed.test.index, 9 - mixed.test.y, mixed.test.offset))
+    method = FedCG(clusters=clusters, refresh=2)
+    clean, poisoned = (run(method, f, **HOW | {"evaluate_every": 1}) for f in (mixed, spoilt))
+    assert torch.equal(clean.server["model"], poisoned.server["model"])
+    assert clean.final["images"] == poisoned.final["images"]
+    assert clean.final["accuracy"] != poisoned.final["accuracy"]
+
+
+def test_what_a_round_reports(mixed):
+    rows = run(FedCG(refresh=2), mixed, **HOW).rounds
+    assert "largest_share" not in rows[0]
+    counts = rows[1]["images"]
+    assert sum(counts) == 3 * 32 and rows[1]["largest_share"] == max(counts) / 96
+    assert rows[1]["entropy"] == metrics.entropy(counts)
+    assert len(rows[1]["lam"]) == 1 and 0 < abs(rows[1]["lam"][0] - 1) < 0.1
+
+
+@pytest.mark.parametrize(
+    ("parameters", "line"),
+    [
+        ({"domains": 0}, "domains = 0: must be 1 or more"),
+        ({"refresh": 0}, "refresh = 0: must be 1 or more"),
+        ({"beta": 1.5}, "beta = 1.5: must be in [0, 1]"),
+        ({"lr_student": -1}, "lr_student = -1: must be 0 or more"),
+        ({"layers": "first"}, "layers = 'first': must be one of last, all, batchnorm"),
+        ({"gcn": "half"}, "gcn = 'half': must be one of full, bottleneck, per_filter, none"),
+        ({"activation": "tanh"}, "activation = 'tanh': must be one of relu, identity"),
+        ({"adjacency": "zero"}, "adjacency = 'zero': must be one of eye, random, uniform, hamming"),
+        ({"clusters": "true"}, "clusters = 'true': must be one of classifier, kmeans, oracle"),
+        ({"pool": "max"}, "pool = 'max': must be one of local, global"),
+    ],
+)
+def test_bad_parameters_get_one_clear_line(parameters, line):
+    with pytest.raises(ValueError) as error:
+        methods.get("fedcg", **parameters)
+    assert str(error.value) == line
+
+
+def test_bad_combinations_get_one_clear_line(mixed):
+    for change, how, line in [
+        ({}, {"model": "mlp16"}, "layers = 'last': must be found in the model; MLP has no such layer"),
+        ({"layers": "batchnorm"}, {},
+         "layers = 'batchnorm': must be found in the model; Sequential has no such layer"),
+        ({"clusters": "kmeans", "domains": 7}, {},
+         "domains = 7: must be at most the number of clients, 6, for k-means"),
+        ({}, {"local": SGD(0.1, weight_decay=0.1)}, "weight_decay = 0.1: must be 0: the student has none"),
+    ]:  # fmt: skip
+        with pytest.raises(ValueError) as error:
+            run(FedCG(**change), mixed, **HOW | how)
+        assert str(error.value) == line
+
+
+@pytest.mark.parametrize(("name", "shape"), [("lenet", (1, 8, 8)), ("leaf_femnist", (1, 8, 8)),
+                                             ("leaf_celeba", (3, 12, 12))])  # fmt: skip
+def test_every_network_of_the_paper_takes_graph_layers(name, shape):
+    net = GraphNetwork(models.build(name, shape, 5), shape, 2, gcn="per_filter", layers="all").eval()
+    assert net(torch.rand(3, *shape)).shape == (3, 5)

@@ -1,0 +1,241 @@
+"""FeSEM by hand, by the identities that the paper's equations imply, and matched averaging."""
+
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from tiny import federation, network, run, simulation, train
+
+from cflkit import metrics
+from cflkit.flat import Model
+from cflkit.matching import align, matched_mean
+from cflkit.memory import Memory
+from cflkit.methods import FedAvg, FedProx, FeSEM, LocalOnly
+from cflkit.models import build
+from cflkit.network import Rows, Uploads
+from cflkit.training import SGD
+
+# Four clients: 0 and 1 see label 0 to the right, 2 and 3 see it to the left.
+CLIENTS = [
+    (np.array([[3, 0], [0, 3]]), np.array([0, 1])),
+    (np.array([[4, 1], [1, 3]]), np.array([0, 1])),
+    (np.array([[3, 1], [0, 4]]), np.array([1, 0])),
+    (np.array([[4, 0]]), np.array([1])),
+]
+MINIBATCH = {"local": SGD(0.1, epochs=2, batch_size=10), "model": "mlp16"}
+
+
+def close(ours, theirs):
+    np.testing.assert_allclose(np.asarray(ours), theirs, rtol=0, atol=1e-12)
+
+
+def initial():
+    return simulation(FedAvg(), federation(*CLIENTS)).task.init()[0].numpy()
+
+
+def test_warm_up_and_two_rounds_computed_by_hand():
+    warm = [train(initial(), *c, steps=2, pull=2 * 0.3, centre=initial()) for c in CLIENTS]
+    centres = [(warm[0] + warm[1]) / 2, (warm[2] + warm[3]) / 2]
+    for _ in range(2):  # the pull's gradient is 2 lambda (W - centre): Eq. 7 has no one half
+        own = [
+            train(centres[i // 2], *c, steps=2, pull=2 * 0.3, centre=centres[i // 2]) for i, c in enumerate(CLIENTS)
+        ]
+        centres = [(own[0] + own[1]) / 2, (own[2] + own[3]) / 2]
+    server = run(FeSEM(k=2, lam=0.3), federation(*CLIENTS), local=SGD(0.1, epochs=2), rounds=2).server
+    first, last = int(server["assign"][0]), int(server["assign"][2])
+    assert server["assign"].tolist() == [first, first, last, last] and first != last
+    close(server["centres"][first], centres[0])
+    close(server["centres"][last], centres[1])
+
+
+def test_one_centre_is_uniform_fedavg_one_round_ahead(fed):
+    """The warm-up is round 1 of FedAvg; bitwise, since client sizes are equal and everybody takes part."""
+    settings = MINIBATCH | {"local": SGD(0.1, epochs=2)}  # full batches: round 0 and round 1 see the same
+    ours = run(FeSEM(k=1), fed, rounds=2, **settings).server["centres"][0]
+    theirs = run(FedAvg(weights="uniform"), fed, rounds=3, **settings).server["model"]
+    assert torch.equal(ours, theirs)
+
+
+def test_one_centre_with_a_pull_is_fedprox_with_twice_the_weight(fed):
+    settings = MINIBATCH | {"local": SGD(0.1, epochs=2)}
+    method = FeSEM(k=1, lam=0.2)
+    ours = run(method, fed, rounds=2, **settings).server["centres"][0]
+    theirs = run(FedProx(weights="uniform", mu=0.4), fed, rounds=3, **settings).server["model"]
+    assert torch.equal(ours, theirs)
+    halved = run(FedProx(weights="uniform", mu=0.2), fed, rounds=3, **settings).server["model"]
+    assert not torch.allclose(ours, halved)
+
+
+def test_as_many_centres_as_clients_is_local_only(fed):
+    settings = MINIBATCH | {"local": SGD(0.1, epochs=2)}
+    n = fed.clients
+    rig = simulation(FeSEM(k=n), fed, **settings)
+    memory = Memory()
+    server = FeSEM(k=n).start(rig.network(0, memory))
+    assert sorted(server["assign"].tolist()) == list(range(n))
+    for t in (1, 2):
+        server = FeSEM(k=n).round(server, torch.arange(n), rig.network(t, memory))
+    alone = run(LocalOnly(), fed, rounds=3, **settings)
+    for client in range(n):
+        assert torch.equal(server["centres"][server["assign"][client]], alone.memory.get("personal", client))
+
+
+def objective(models, assign, centres):
+    return float((models - centres[assign]).square().sum())
+
+
+@given(st.integers(0, 10**6))
+def test_e_and_m_never_raise_the_clustering_objective_and_m_minimises_it(seed):
+    """Eq. 6 for fixed W_i, ``sub="all"`` and uniform weights."""
+    torch.manual_seed(seed)
+    method, model = FeSEM(k=3), Model(lambda: build("mlp3", (1, 2, 2), 2))
+    models, centres = torch.randn(7, model.size).double(), torch.randn(3, model.size).double()
+    up = Uploads({"model": Rows([models])}, torch.arange(7), torch.ones(7))
+    assign = torch.randint(3, (7,))
+    before = objective(models, assign, centres)
+    assign = method.e_step(models, centres, method.seen(model))
+    after_e = objective(models, assign, centres)
+    best = method.m_step(up, assign, centres, model)
+    after_m = objective(models, assign, best)
+    assert before >= after_e >= after_m
+    assert objective(models, assign, best + 1e-3 * torch.randn_like(best)) > after_m
+    empty = [k for k in range(3) if k not in assign.tolist()]
+    assert torch.equal(best[empty], centres[empty])
+
+
+def test_ties_go_to_the_lowest_centre():
+    method, model = FeSEM(k=2), Model(lambda: build("linear", (1, 2, 2), 2))
+    centres = torch.zeros(2, model.size, dtype=torch.float64)
+    assert method.e_step(torch.ones(3, model.size).double(), centres, method.seen(model)).tolist() == [0, 0, 0]
+
+
+def test_the_last_kernel_leaves_the_bias_and_all_other_layers_out():
+    model = Model(lambda: build("mlp3", (1, 2, 2), 2))
+    assert FeSEM(sub="last").seen(model) == slice(15, 21)  # 3 x 4 + 3 below, then a 2 x 3 kernel, then a bias
+    centres = torch.zeros(2, model.size).double()
+    centres[1, :15] = 5.0
+    centres[0, 15:21] = 1.0
+    w = torch.zeros(1, model.size).double()
+    assert FeSEM(k=2, sub="last").e_step(w, centres, slice(15, 21)).item() == 1
+    assert FeSEM(k=2).e_step(w, centres, slice(0, model.trainable)).item() == 0
+
+
+def test_partial_participation_leaves_the_others_where_they_are(fed):
+    method = FeSEM(k=3)
+    rig = simulation(method, fed, **MINIBATCH)
+    memory = Memory()
+    server = method.start(rig.network(0, memory))
+    chosen = torch.nonzero(server["assign"] == server["assign"][0]).flatten()
+    after = method.round(server, chosen, rig.network(1, memory))
+    others = [i for i in range(fed.clients) if i not in chosen.tolist()]
+    assert torch.equal(after["assign"][others], server["assign"][others])
+    gone = [k for k in range(3) if k not in after["assign"][chosen].tolist()]
+    assert torch.equal(after["centres"][gone], server["centres"][gone])
+
+
+def test_planted_clusters_are_found_by_the_warm_up_and_nobody_moves_after(digits):
+    from cflkit import federation as builders
+
+    fed = builders.rotated(digits, clients=12)
+    history = run(FeSEM(), fed, rounds=3, model="mlp32", local=SGD(0.1, epochs=5), evaluate_every=3)
+    assert [row["ari"] for row in history.rounds] == [1.0] * 4
+    assert [row["moved"] for row in history.rounds] == [0] * 4
+
+
+def test_a_random_partition_starts_from_the_means_of_its_members(fed):
+    method = FeSEM(init="random", k=2)
+    rig = simulation(method, fed, **MINIBATCH)
+    server = method.start(rig.network(0, Memory()))
+    models = (
+        rig.network(0, Memory())
+        .call(torch.arange(fed.clients), method.client, down={"centre": rig.task.init()[0]})["model"]
+        .dense()
+    )
+    for k in range(2):
+        close(server["centres"][k], models[server["assign"] == k].mean(0))
+
+
+def test_permuting_clients_permutes_clusters():
+    order = [2, 0, 3, 1]
+    plain = run(FeSEM(k=2), federation(*CLIENTS), local=SGD(0.1, epochs=2), rounds=2).server
+    mixed = run(FeSEM(k=2), federation(*[CLIENTS[i] for i in order]), local=SGD(0.1, epochs=2), rounds=2).server
+    assert metrics.moved(plain["assign"][order], mixed["assign"]) == 0
+    for i, j in enumerate(order):
+        close(mixed["centres"][mixed["assign"][i]], plain["centres"][plain["assign"][j]])
+
+
+def test_only_one_model_travels_each_way(fed):
+    rows = run(FeSEM(), fed, rounds=1, **MINIBATCH).rounds
+    p = simulation(FeSEM(), fed, **MINIBATCH).model.size
+    assert [(r["down"], r["up"]) for r in rows] == [(12 * p, 12 * p)] * 2
+
+
+def test_personal_start_goes_on_from_the_devices_own_model():
+    method = FeSEM(k=2, start_from="personal")
+    server = run(method, federation(*CLIENTS), local=SGD(0.1), rounds=2)
+    alone = [train(initial(), *c, steps=3) for c in CLIENTS]  # no pull: the centre is never looked at
+    for client, model in enumerate(alone):
+        close(server.memory.get("personal", client), model)
+
+
+# ------------------------------------------------------------------ matched averaging
+def shuffled(vector, model, seed):
+    """The same function, hidden units in another order."""
+    torch.manual_seed(seed)
+    out = vector.clone()
+    views, names = model.views(out), [n.removesuffix(".weight") for n in model.parameters if n.endswith("weight")]
+    for below, above in pairwise(names):
+        order = torch.randperm(len(views[f"{below}.weight"]))
+        for part in ("weight", "bias"):
+            views[f"{below}.{part}"].copy_(views[f"{below}.{part}"][order].clone())
+        upper = views[f"{above}.weight"]
+        blocks = upper.reshape(len(upper), len(order), -1)
+        upper.copy_(blocks[:, order].reshape(upper.shape).clone())
+    return out
+
+
+@pytest.mark.parametrize("name, shape", [("mlp8", (1, 4, 4)), ("lenet", (1, 28, 28))])
+def test_matching_recovers_a_common_model_from_shuffled_copies_exactly(name, shape):
+    model = Model(lambda: build(name, shape, 10))
+    common = model.init(3)
+    copies = torch.stack([shuffled(common, model, seed) for seed in range(3)])
+    x = torch.randn(5, *shape, dtype=torch.float64)
+    assert torch.allclose(model.forward(copies[1], x), model.forward(common, x), atol=1e-12)
+    for copy in copies:
+        assert torch.equal(align(copy, common, model), common)
+    groups = torch.zeros(3, dtype=torch.int64)
+    found = matched_mean(Rows([copies]), groups, common[None], model)[0]
+    assert torch.allclose(found, common, atol=1e-15)
+    assert not torch.allclose(copies.mean(0), common, atol=1e-3)  # averaging by index does not
+
+
+def test_matching_units_that_are_in_place_already_is_the_plain_mean():
+    model = Model(lambda: build("mlp8", (1, 4, 4), 10))
+    centre = model.init(0)
+    near = torch.stack([centre + 1e-6 * torch.randn_like(centre) for _ in range(4)])
+    groups = torch.tensor([0, 0, 1, 1])
+    matched = matched_mean(Rows([near]), groups, centre.expand(3, -1), model)
+    assert torch.equal(matched, Rows([near]).mean_by(groups, 3, keep=centre.expand(3, -1)))
+    assert torch.equal(matched[2], centre)
+
+
+def test_matched_averaging_serves_in_the_m_step(fed):
+    server = run(FeSEM(average="matched", k=2), fed, rounds=1, **MINIBATCH).server
+    assert server["centres"].isfinite().all()
+
+
+# ------------------------------------------------------------------ bad input
+@pytest.mark.parametrize(
+    "wrong", [{"k": 0}, {"lam": -1.0}, {"sub": "first"}, {"init": "x"}, {"start_from": "x"}, {"average": "x"}]
+)
+def test_bad_hyper_parameters_are_named(wrong):
+    ((name, _),) = wrong.items()
+    with pytest.raises(ValueError, match=f"^{name} = .*: must be "):
+        FeSEM(**wrong)
+    with pytest.raises(ValueError, match=r"^k = 13: must be at most the number of clients, 4$"):
+        network(FeSEM(k=13), federation(*CLIENTS))
+    assert replace(FeSEM(), k=2).k == 2

@@ -1,0 +1,673 @@
+"""Readers on small files in the true format, damaged files, downloads over loopback, and the real data."""
+
+import bz2
+import gzip
+import hashlib
+import io
+import json
+import os
+import pickle
+import re
+import struct
+import subprocess
+import sys
+import tarfile
+import threading
+import zipfile
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.io import savemat
+
+from cflkit import download, images
+
+rng = np.random.default_rng(0)
+
+
+def idx(path, array, kind=8, packed=False):
+    """Write the IDX format byte by byte."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    raw = struct.pack(f">HBB{array.ndim}I", 0, kind, array.ndim, *array.shape)
+    raw += array.astype({8: ">u1", 12: ">i4"}[kind]).tobytes()
+    (gzip.open if packed else open)(path, "wb").write(raw)
+
+
+def mnist(root, folder="MNIST", n=6, test=3, packed=False, parts=("train", "t10k"), top=10):
+    suffix = ".gz" if packed else ""
+    x, y = rng.integers(0, 256, (n + test, 28, 28)), rng.integers(0, top, n + test)
+    for part, rows in zip(parts, (slice(0, n), slice(n, None)), strict=True):
+        idx(root / folder / "raw" / f"{part}-images-idx3-ubyte{suffix}", x[rows], packed=packed)
+        idx(root / folder / "raw" / f"{part}-labels-idx1-ubyte{suffix}", y[rows], packed=packed)
+    return x, y
+
+
+def emnist(root):
+    return mnist(root, "EMNIST", packed=True, parts=("emnist-byclass-train", "emnist-byclass-test"), top=62)
+
+
+def npz(path, n=5, **change):
+    x = rng.integers(0, 256, (n, 4, 6), dtype=np.uint8)
+    arrays = {"x": x, "y": np.arange(n), "train": np.arange(n) < 3} | change
+    np.savez(path, **{k: v for k, v in arrays.items() if v is not None})
+    return arrays
+
+
+def one_line(error, *parts):
+    assert "\n" not in str(error.value)
+    for part in parts:
+        assert str(part) in str(error.value)
+
+
+def test_digits():
+    data = images.load("digits")
+    assert data.x.shape == (1797, 1, 8, 8) and data.x.dtype == torch.uint8
+    assert data.x.max() == data.scale == 16
+    assert data.y[:10].tolist() == list(range(10)) and data.classes == 10 and data.shape == (1, 8, 8)
+    held_out = torch.bincount(data.y[~data.train])  # a fifth of the 174 to 183 digits of each class
+    assert held_out.tolist() == [round(n / 5) for n in torch.bincount(data.y).tolist()]
+    assert torch.equal(data.train, images.load("digits").train)
+    assert torch.nonzero(~data.train)[:5, 0].tolist() == [5, 7, 12, 21, 22]  # the split never changes
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize(("name", "folder"), [("mnist", "MNIST"), ("fashion_mnist", "FashionMNIST")])
+def test_idx_pictures_plain_and_gzipped(tmp_path, name, folder, packed):
+    x, y = mnist(tmp_path, folder, packed=packed)
+    data = images.load(name, tmp_path)
+    assert np.array_equal(data.x[:, 0], x) and np.array_equal(data.y, y)
+    assert data.train.tolist() == [True] * 6 + [False] * 3
+    assert data.x.untyped_storage().nbytes() == 9 * 28 * 28  # bytes, not floats
+
+
+def test_emnist_is_turned_upright_and_letters_start_at_zero(tmp_path):
+    x, y = emnist(tmp_path)
+    data = images.load("emnist", tmp_path)
+    assert data.classes == 62 and np.array_equal(data.y, y)
+    assert data.x[1, 0, 2, 5] == x[1, 5, 2] and np.array_equal(data.x[:, 0], x.transpose(0, 2, 1))
+    mnist(tmp_path, "EMNIST", parts=("emnist-letters-train", "emnist-letters-test"))
+    for part, labels in (("train", [1, 26, 2, 3, 4, 5]), ("test", [1, 1, 26])):
+        idx(tmp_path / f"EMNIST/raw/emnist-letters-{part}-labels-idx1-ubyte", np.array(labels))
+    letters = images.load("emnist", tmp_path, split="letters")
+    assert letters.y.tolist() == [0, 25, 1, 2, 3, 4, 0, 0, 25] and letters.classes == 26
+    with pytest.raises(ValueError) as error:
+        images.load("emnist", tmp_path, split="words")
+    one_line(error, "split = 'words'", "balanced")
+    with pytest.raises(FileNotFoundError) as error:
+        images.load("emnist", tmp_path, split="digits")
+    one_line(error, "cflkit fetch emnist", tmp_path)
+
+
+def test_mnist_writers_from_qmnist_and_from_npz(tmp_path):
+    _, y = mnist(tmp_path)
+    assert images.status(tmp_path)["mnist_writers"] == "absent"
+    for part, labels, spare in (("train", y[:6], 0), ("test", y[6:], 4)):  # QMNIST has more test digits
+        table = np.zeros((len(labels) + spare, 8), int)
+        table[: len(labels), 0] = labels
+        table[:, 2] = 1000 + np.arange(len(table))
+        idx(tmp_path / f"QMNIST/raw/qmnist-{part}-labels-idx2-int.gz", table, kind=12, packed=True)
+    assert images.status(tmp_path)["mnist_writers"] == "present"
+    data = images.load("mnist_writers", tmp_path)
+    assert data.user.tolist() == [*range(1000, 1006), *range(1000, 1003)] and np.array_equal(data.y, y)
+    table[0, 0] = (table[0, 0] + 1) % 10
+    idx(tmp_path / "QMNIST/raw/qmnist-test-labels-idx2-int.gz", table, kind=12, packed=True)
+    with pytest.raises(ValueError) as error:
+        images.load("mnist_writers", tmp_path)
+    one_line(error, "qmnist-test-labels-idx2-int", "MNIST's order")
+    (tmp_path / "QMNIST/raw/qmnist-test-labels-idx2-int.gz").unlink()
+    np.savez(tmp_path / "mnist_writers.npz", train=np.arange(6), test=np.arange(3))
+    assert images.load("mnist_writers", tmp_path).user.tolist() == [0, 1, 2, 3, 4, 5, 0, 1, 2]
+
+
+def cifar_batch(path, x, **labels):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(pickle.dumps({"data": x.reshape(len(x), -1), "batch_label": "b", **labels}, protocol=2))
+
+
+def test_cifar10_prefers_torchvision_layout_to_npz(tmp_path):
+    x = rng.integers(0, 256, (12, 3, 32, 32), dtype=np.uint8)
+    npz(tmp_path / "cifar10.npz", x=x.transpose(0, 2, 3, 1)[:5])
+    assert len(images.load("cifar10", tmp_path)) == 5 and images.status(tmp_path)["cifar10"] == "present"
+    for i, file in enumerate((*(f"data_batch_{i}" for i in range(1, 6)), "test_batch")):
+        cifar_batch(tmp_path / "cifar-10-batches-py" / file, x[2 * i : 2 * i + 2], labels=[i, 9])
+    data = images.load("cifar10", tmp_path)
+    assert np.array_equal(data.x, x) and data.y.tolist() == [0, 9, 1, 9, 2, 9, 3, 9, 4, 9, 5, 9]
+    assert data.train.tolist() == [True] * 10 + [False] * 2 and data.classes == 10 and data.extra == {}
+
+
+def cifar100(root):
+    x = rng.integers(0, 256, (5, 3, 32, 32), dtype=np.uint8)
+    folder = root / "cifar-100-python"
+    cifar_batch(folder / "train", x[:3], fine_labels=[0, 99, 5], coarse_labels=[4, 13, 0])
+    cifar_batch(folder / "test", x[3:], fine_labels=[1, 2], coarse_labels=[1, 19])
+    return x
+
+
+def test_cifar100_and_its_coarse_labels(tmp_path):
+    x = cifar100(tmp_path)
+    data = images.load("cifar100", tmp_path)
+    assert np.array_equal(data.x, x) and data.classes == 100 and data.y.tolist() == [0, 99, 5, 1, 2]
+    assert data.extra["coarse"].tolist() == [4, 13, 0, 1, 19]
+
+
+def test_a_pickle_that_would_run_code_is_refused(tmp_path):
+    class Harm:
+        def __reduce__(self):
+            return os.mkdir, (str(tmp_path / "harm"),)
+
+    for file in ("train", "test"):
+        black = np.zeros((1, 3, 32, 32), np.uint8)
+        cifar_batch(tmp_path / "cifar-100-python" / file, black, fine_labels=Harm())
+    with pytest.raises(ValueError) as error:
+        images.load("cifar100", tmp_path)
+    one_line(error, "mkdir has no place in a dataset")
+    assert not (tmp_path / "harm").exists()
+
+
+def svhn(root):
+    (root / "SVHN").mkdir()
+    x = rng.integers(0, 256, (32, 32, 3, 4), dtype=np.uint8)
+    for part, labels in (("train", [10, 1, 9, 2]), ("test", [3, 10, 10, 4])):
+        savemat(root / f"SVHN/{part}_32x32.mat", {"X": x, "y": np.array(labels, np.uint8)[:, None]})
+    return x
+
+
+def test_svhn_label_ten_is_zero(tmp_path):
+    x = svhn(tmp_path)
+    data = images.load("svhn", tmp_path)
+    assert data.y.tolist() == [0, 1, 9, 2, 3, 0, 0, 4] and data.x.shape == (8, 3, 32, 32)
+    assert data.x[1, 2, 7, 8] == x[7, 8, 2, 1]
+
+
+def usps(root):
+    (root / "USPS").mkdir()
+    for file, labels in (("usps.bz2", (1, 10, 3)), ("usps.t.bz2", (7,))):
+        pixels = rng.uniform(-1, 1, (len(labels), 256))
+        lines = (f"{label} " + " ".join(f"{i}:{v:.3f}" for i, v in enumerate(row, start=1)) + " \n"
+                 for label, row in zip(labels, pixels, strict=True))
+        (root / "USPS" / file).write_bytes(bz2.compress("".join(lines).encode()))
+
+
+def test_usps_equals_torchvision(tmp_path):
+    from torchvision.datasets import USPS
+
+    usps(tmp_path)
+    data = images.load("usps", tmp_path)
+    assert data.y.tolist() == [0, 9, 2, 6] and data.train.tolist() == [True] * 3 + [False]
+    for part in (True, False):
+        assert np.array_equal(data.x[data.train == part][:, 0], USPS(tmp_path / "USPS", train=part).data)
+
+
+def jpeg(path, value):
+    from PIL import Image
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(np.full((218, 178, 3), value, np.uint8)).save(path, quality=95)
+
+
+def celeba(root):
+    folder, files = root / "celeba", ["000001.jpg", "000002.jpg", "000003.jpg"]
+    for i, file in enumerate(files):
+        jpeg(folder / "img_align_celeba" / file, 50 * i)
+    rows = ["-1  1 -1", " 1 -1 -1", " 1  1 -1"]
+    (folder / "list_attr_celeba.txt").write_text(
+        "3\nMale Smiling Young \n" + "".join(f"{f} {r}\n" for f, r in zip(files, rows, strict=True)))
+    for file, values in (("identity_CelebA.txt", (2880, 7, 2880)), ("list_eval_partition.txt", (0, 1, 2))):
+        (folder / file).write_text("".join(f"{f} {v}\n" for f, v in zip(files, values, strict=True)))
+    return folder
+
+
+def test_celeba(tmp_path):
+    folder = celeba(tmp_path)
+    data = images.load("celeba", tmp_path)
+    assert data.shape == (3, 84, 84) and data.classes == 2 and data.x[:, 1, 40, 40].tolist() == [0, 50, 100]
+    assert data.y.tolist() == [1, 0, 1] and data.user.tolist() == [2880, 7, 2880]
+    assert data.train.tolist() == [True, False, False]
+    assert data.extra["attributes"].tolist() == [[0, 1, 0], [1, 0, 0], [1, 1, 0]]
+    (folder / "identity_CelebA.txt").write_text("000001.jpg 2880\n")
+    with pytest.raises(ValueError) as error:
+        images.load("celeba", tmp_path)
+    one_line(error, folder / "identity_CelebA.txt", "incomplete", "cflkit fetch celeba")
+
+
+def leaf(path, samples):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    data = {"users": list(samples), "num_samples": [len(y) for _, y in samples.values()],
+            "user_data": {user: {"x": x, "y": y} for user, (x, y) in samples.items()}}
+    path.write_text(json.dumps(data))
+
+
+def test_femnist_from_leaf(tmp_path):
+    white, grey = [1.0] * 784, [0.5] * 784
+    folder = tmp_path / "femnist_leaf"
+    leaf(folder / "train/all_data_0.json", {"f2": ([white, grey], [61, 0]), "f1": ([grey], [3])})
+    leaf(folder / "train/all_data_1.json", {"f0": ([white], [4])})
+    leaf(folder / "test/all_data_0.json", {"f2": ([[0.0, *white[1:]]], [10])})
+    data = images.load("femnist_leaf", tmp_path)
+    assert data.x.shape == (5, 1, 28, 28) and data.x[:, 0, 0, 0].tolist() == [255, 128, 128, 255, 0]
+    assert data.y.tolist() == [61, 0, 3, 4, 10] and data.classes == 62
+    assert data.user.tolist() == [2, 2, 1, 0, 2]
+    assert data.train.tolist() == [True] * 4 + [False]
+    path = folder / "test/all_data_0.json"
+    leaf(path, {"f2": ([[float("nan"), *white[1:]]], [10])})
+    with pytest.raises(ValueError) as error:
+        images.load("femnist_leaf", tmp_path)
+    one_line(error, path, "nan")
+    path.write_text(path.read_text()[:99])
+    with pytest.raises(ValueError) as error:
+        images.load("femnist_leaf", tmp_path)
+    one_line(error, path, "fetch it again")
+    with pytest.raises(ValueError) as error:
+        images.fetch("femnist_leaf", tmp_path)
+    one_line(error, "data/femnist/preprocess.sh", folder)
+
+
+def test_celeba_from_leaf(tmp_path):
+    for i, file in enumerate(("000001.jpg", "000002.jpg", "000003.jpg")):
+        jpeg(tmp_path / "celeba_leaf/raw/img_align_celeba" / file, 40 * i)
+    leaf(tmp_path / "celeba_leaf/train/a.json", {"2880": (["000003.jpg", "000001.jpg"], [1, 0])})
+    leaf(tmp_path / "celeba_leaf/test/a.json", {"17": (["000002.jpg"], [1])})
+    data = images.load("celeba_leaf", tmp_path)
+    assert data.x[:, 0, 3, 3].tolist() == [80, 0, 40] and data.shape == (3, 84, 84)
+    assert data.y.tolist() == [1, 0, 1]
+    assert data.user.tolist() == [1, 1, 0] and data.train.tolist() == [True, True, False]
+
+
+def test_npz_grey_by_name_and_by_path(tmp_path):
+    more = {"height": np.arange(5.0), "names": np.array(["a"] * 5), "legend": np.arange(3)}
+    arrays = npz(tmp_path / "mine.npz", user=np.array([7, 7, 8, 9, 9]), **more)
+    for data in (images.load("mine", tmp_path), images.load(str(tmp_path / "mine.npz"))):
+        assert data.name == "mine" and data.x.shape == (5, 1, 4, 6)
+        assert np.array_equal(data.x[:, 0], arrays["x"])
+        assert data.user.tolist() == [7, 7, 8, 9, 9] and data.classes == 5 and data.scale == 255
+        assert list(data.extra) == ["height"]  # text and arrays of another length stay behind
+    assert images.load("mine", tmp_path, classes=8).classes == 8
+    assert images.status(tmp_path)["mine"] == "present"
+
+
+def test_npz_colour_goes_channels_first(tmp_path):
+    x = rng.integers(0, 256, (5, 4, 6, 3), dtype=np.uint8)
+    npz(tmp_path / "mine.npz", x=x, classes=np.array(12))
+    data = images.load("mine", tmp_path)
+    assert data.x.shape == (5, 3, 4, 6) and data.x.is_contiguous() and data.x[1, 2, 3, 5] == x[1, 3, 5, 2]
+    assert data.classes == 12 and data.x.untyped_storage().nbytes() == x.size
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.integers(0, 255), min_size=1, max_size=20))
+def test_float_pixels_come_back_as_the_bytes_they_were(values):
+    pixels = np.array(values, np.uint8)
+    for kind in (np.float32, np.float64):
+        assert np.array_equal(images._bytes(pixels.astype(kind) / kind(255), "test"), pixels)
+
+
+@pytest.mark.parametrize(("change", "parts"), [
+    ({"x": None}, ("arrays", "x is missing")),
+    ({"train": None}, ("arrays", "train is missing")),
+    ({"x": np.full((5, 4, 4), np.nan)}, ("x = [nan]", "[0, 1]")),
+    ({"x": np.full((5, 4, 4), 1.5)}, ("x = [1.5]", "[0, 1]")),
+    ({"x": np.full((5, 4, 4), 256)}, ("x = [256]", "[0, 255]")),
+    ({"x": np.zeros((5, 4, 4), complex)}, ("x.dtype", "complex")),
+    ({"x": np.zeros((5, 4), np.uint8)}, ("x.shape = (5, 4)", "(n, H, W)")),
+    ({"x": np.zeros((5, 3, 8, 8), np.uint8)}, ("x.shape = (5, 3, 8, 8)", "(n, H, W, 3)")),
+    ({"x": np.zeros((4, 4, 4), np.uint8)}, ("y = 'int64[5]'", "4 integers")),
+    ({"y": np.arange(4)}, ("y = 'int64[4]'", "5 integers")),
+    ({"y": np.linspace(0, 1, 5)}, ("y = 'float64[5]'", "5 integers")),
+    ({"y": np.array([0, 1, -1, 2, 3])}, ("y = [-1]", "labels in 0..3")),
+    ({"classes": np.array(4)}, ("y = [4]", "labels in 0..3")),
+    ({"train": np.ones(5)}, ("train = 'float64[5]'", "5 booleans")),
+    ({"user": np.arange(3)}, ("user = 'int64[3]'", "5 integers")),
+    ({"user": np.linspace(0, 1, 5)}, ("user = 'float64[5]'", "5 integers")),
+    ({"x": np.zeros((0, 4, 4), np.uint8), "y": np.zeros(0, int), "train": np.zeros(0, bool)}, ("n > 0",)),
+])
+def test_bad_npz_gives_one_line(tmp_path, change, parts):
+    npz(tmp_path / "bad.npz", **change)
+    with pytest.raises(ValueError) as error:
+        images.load("bad", tmp_path)
+    one_line(error, "bad", *parts)
+
+
+def test_absent_datasets_say_how_to_fetch_them_and_where_they_were_sought(tmp_path, monkeypatch):
+    monkeypatch.setenv("CFLKIT_DATA", str(tmp_path / "nowhere"))
+    for name in set(images.names()) - {"digits"}:
+        with pytest.raises(FileNotFoundError) as error:
+            images.load(name)
+        one_line(error, f"cflkit fetch {name}", tmp_path / "nowhere")
+    assert images.status() == {name: "bundled" if name == "digits" else "absent" for name in images.names()}
+    assert not (tmp_path / "nowhere").exists()
+    with pytest.raises(FileNotFoundError, match="no such file"):
+        images.load(str(tmp_path / "absent.npz"))
+    for bad in (lambda: images.load("mnits"), lambda: images.fetch("mnits")):
+        with pytest.raises(ValueError) as error:
+            bad()
+        one_line(error, "name = 'mnits'", "mnist, ")
+    with pytest.raises(ValueError) as error:
+        images.load("digits", splits="all")
+    one_line(error, "option of digits = 'splits'")
+
+
+def test_root_falls_back_to_the_cache_folder(tmp_path, monkeypatch):
+    monkeypatch.delenv("CFLKIT_DATA", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    npz(tmp_path / "mine.npz")
+    (tmp_path / ".cache/cflkit").mkdir(parents=True)
+    os.replace(tmp_path / "mine.npz", tmp_path / ".cache/cflkit/mine.npz")
+    assert len(images.load("mine")) == 5
+
+
+def cut(path, keep):
+    path.write_bytes(path.read_bytes()[:keep])
+
+
+@pytest.mark.parametrize("keep", [0, 3, 40, -1])
+def test_files_cut_short_are_named(tmp_path, keep):
+    npz(tmp_path / "mine.npz")
+    mnist(tmp_path)
+    mnist(tmp_path, "FashionMNIST", packed=True)
+    celeba(tmp_path)
+    cifar100(tmp_path)
+    svhn(tmp_path)
+    usps(tmp_path)
+    for name, file in [("mine", "mine.npz"), ("mnist", "MNIST/raw/train-images-idx3-ubyte"),
+                       ("fashion_mnist", "FashionMNIST/raw/t10k-labels-idx1-ubyte.gz"),
+                       ("cifar100", "cifar-100-python/test"), ("svhn", "SVHN/test_32x32.mat"),
+                       ("usps", "USPS/usps.bz2"), ("celeba", "celeba/img_align_celeba/000002.jpg")]:
+        cut(tmp_path / file, keep if name != "celeba" else min(keep, 40))
+        with pytest.raises(ValueError) as error:
+            images.load(name, tmp_path)
+        one_line(error, tmp_path / file, "damaged or cut short", "fetch it again")
+
+
+def test_any_cut_of_an_idx_file_is_noticed(tmp_path):
+    path = tmp_path / "labels"
+    idx(path, np.arange(20))
+    whole = path.read_bytes()
+    for keep in range(len(whole)):
+        path.write_bytes(whole[:keep])
+        with pytest.raises(ValueError, match="cut short"), images._reading(path, "mnist"):
+            images._idx_file(path)
+    path.write_bytes(whole)
+    assert images._idx_file(path).tolist() == list(range(20))
+
+
+def test_labels_and_pictures_of_different_number(tmp_path):
+    mnist(tmp_path)
+    idx(tmp_path / "MNIST/raw/train-labels-idx1-ubyte", np.zeros(5))
+    with pytest.raises(ValueError) as error:
+        images.load("mnist", tmp_path)
+    one_line(error, "mnist: number of labels = 5", "6")
+    idx(tmp_path / "MNIST/raw/train-labels-idx1-ubyte", np.full(6, 10))
+    with pytest.raises(ValueError) as error:
+        images.load("mnist", tmp_path)
+    one_line(error, "mnist: y = [10]", "0..9")
+
+
+@contextmanager
+def server(contents, ranges=True, cut_after=None):
+    """Serve `contents` on loopback; yield the address and the list of (path, Range) asked for."""
+    asked = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self):
+            wanted = self.headers.get("Range")
+            asked.append((self.path, wanted))
+            if self.path not in contents:
+                return self.send_error(404)
+            body, start = contents[self.path], 0
+            if wanted and ranges:
+                start = int(re.fullmatch(r"bytes=(\d+)-", wanted)[1])
+                if start >= len(body):
+                    return self.send_error(416)
+                self.send_response(206)
+                self.send_header("Content-Range", f"bytes {start}-{len(body) - 1}/{len(body)}")
+            else:
+                self.send_response(200)
+            self.send_header("Content-Length", str(len(body) - start))
+            self.end_headers()
+            self.wfile.write(body[start:][:cut_after])
+
+        def log_message(self, *_):
+            pass
+
+    httpd = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=httpd.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{httpd.server_port}", asked
+    finally:
+        httpd.shutdown()
+        httpd.server_close()
+        thread.join()
+
+
+@pytest.fixture(autouse=True)
+def no_proxy(monkeypatch):
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    monkeypatch.setenv("TQDM_DISABLE", "1")
+
+
+BODY = rng.bytes(300_000)
+MD5 = hashlib.md5(BODY).hexdigest()
+
+
+def test_download_and_nothing_to_do_the_second_time(tmp_path):
+    with server({"/f": BODY}) as (base, asked):
+        for _ in range(2):
+            download.download((f"{base}/f",), tmp_path / "a/f", MD5)
+    assert asked == [("/f", None)] and (tmp_path / "a/f").read_bytes() == BODY
+    assert os.listdir(tmp_path / "a") == ["f"]
+
+
+@pytest.mark.parametrize("ranges", [True, False])
+def test_interrupted_download_is_resumed(tmp_path, ranges):
+    path = tmp_path / "f"
+    with server({"/f": BODY}, cut_after=100_000) as (base, _), pytest.raises(ConnectionError) as error:
+        download.download((f"{base}/f",), path, MD5)
+    one_line(error, "100,000 of 300,000 bytes", "run again to resume")
+    assert not path.exists() and (tmp_path / "f.part").stat().st_size == 100_000
+    with server({"/f": BODY}, ranges=ranges) as (base, asked):
+        download.download((f"{base}/f",), path, MD5)
+    assert asked == [("/f", "bytes=100000-")] and path.read_bytes() == BODY and os.listdir(tmp_path) == ["f"]
+
+
+def test_the_next_mirror_goes_on_where_the_first_broke_off(tmp_path):
+    with server({"/f": BODY}, cut_after=1000) as (bad, _), server({"/f": BODY}) as (good, asked):
+        download.download((f"{bad}/f", f"{bad}/missing", f"{good}/f"), tmp_path / "f", MD5)
+    assert asked == [("/f", "bytes=1000-")] and (tmp_path / "f").read_bytes() == BODY
+
+
+def test_wrong_checksum_keeps_what_was_there(tmp_path):
+    path = tmp_path / "f"
+    path.write_bytes(b"old but readable")
+    with server({"/f": BODY[:-1] + b"?"}) as (base, asked), pytest.raises(ValueError) as error:
+        download.download((f"{base}/f",), path, MD5)
+    one_line(error, f"{base}/f", MD5)
+    assert path.read_bytes() == b"old but readable" and os.listdir(tmp_path) == ["f"] and len(asked) == 1
+
+
+@pytest.mark.parametrize("left", [b"of another file", BODY + b"too long"])
+def test_a_bad_beginning_is_dropped_and_the_file_fetched_whole(tmp_path, left):
+    (tmp_path / "f.part").write_bytes(left)
+    with server({"/f": BODY}) as (base, asked):
+        download.download((f"{base}/f",), tmp_path / "f", MD5)
+    assert [wanted for _, wanted in asked] == [f"bytes={len(left)}-", None]
+    assert (tmp_path / "f").read_bytes() == BODY
+
+
+def test_a_complete_part_is_verified_and_used(tmp_path):
+    (tmp_path / "f.part").write_bytes(BODY)
+    with server({"/f": BODY}) as (base, _):
+        download.download((f"{base}/f",), tmp_path / "f", MD5)
+    assert os.listdir(tmp_path) == ["f"]
+
+
+def test_no_server_is_one_line(tmp_path):
+    with server({}) as (base, _):
+        pass
+    with pytest.raises(ConnectionError) as error:
+        download.download((f"{base}/f",), tmp_path / "f", MD5)
+    one_line(error, f"{base}/f", "run again")
+
+
+def served(monkeypatch, base, files):
+    """Point the list of downloads at the loopback server."""
+    listed = [download.File((f"{base}/{p}",), hashlib.md5(body).hexdigest(), p) for p, body in files.items()]
+    monkeypatch.setattr(download, "files", lambda name: listed)
+
+
+def test_fetch_mends_a_damaged_dataset_and_leaves_a_good_one_alone(tmp_path, monkeypatch):
+    source = tmp_path / "source"
+    mnist(source, packed=True)
+    files = {str(p.relative_to(source)): p.read_bytes() for p in sorted(source.rglob("*.gz"))}
+    root = tmp_path / "root"
+    with server({f"/{path}": body for path, body in files.items()}) as (base, asked):
+        served(monkeypatch, base, files)
+        images.fetch("mnist", root)
+        assert len(asked) == 4 and len(images.load("mnist", root)) == 9
+        images.fetch("mnist", root)
+        assert len(asked) == 4
+        cut(root / "MNIST/raw/train-images-idx3-ubyte.gz", 50)
+        with pytest.raises(ValueError, match="cflkit fetch mnist"):
+            images.load("mnist", root)
+        images.fetch("mnist", root)
+        assert len(asked) == 5 and len(images.load("mnist", root)) == 9
+        images.fetch("digits", root)
+        assert len(asked) == 5
+
+
+def test_fetch_unpacks_archives(tmp_path, monkeypatch):
+    source, root = tmp_path / "source", tmp_path / "root"
+    cifar100(source)
+    emnist(source)
+    tar, zipped = io.BytesIO(), io.BytesIO()
+    with tarfile.open(fileobj=tar, mode="w:gz") as archive:
+        archive.add(source / "cifar-100-python", "cifar-100-python")
+    with zipfile.ZipFile(zipped, "w") as archive:
+        for path in (source / "EMNIST/raw").iterdir():
+            archive.write(path, f"gzip/{path.name}")
+    archives = {"cifar100": ("cifar-100-python.tar.gz", tar), "emnist": ("EMNIST/raw/gzip.zip", zipped)}
+    for name, (file, stream) in archives.items():
+        body = stream.getvalue()
+        with server({f"/{file}": body}) as (base, asked):
+            served(monkeypatch, base, {file: body})
+            images.fetch(name, root)
+            data = images.load(name, root)
+            assert torch.equal(data.x, images.load(name, source).x)
+            cut(images._exists(root / images._READERS[name].files[0]), 20)
+            images.fetch(name, root)  # unpacks the verified archive again
+            assert torch.equal(images.load(name, root).x, data.x) and len(asked) == 1
+
+
+def test_fetch_celeba(tmp_path, monkeypatch):
+    source, root, zipped = tmp_path / "source", tmp_path / "root", io.BytesIO()
+    folder = celeba(source)
+    with zipfile.ZipFile(zipped, "w") as archive:
+        for path in (folder / "img_align_celeba").iterdir():
+            archive.write(path, path.relative_to(folder))
+    files = {f"celeba/{p.name}": p.read_bytes() for p in folder.glob("*.txt")}
+    files["celeba/img_align_celeba.zip"] = zipped.getvalue()
+    with server({f"/{path}": body for path, body in files.items()}) as (base, asked):
+        served(monkeypatch, base, files)
+        for _ in range(2):
+            images.fetch("celeba", root)
+    assert len(asked) == 4 and torch.equal(images.load("celeba", root).x, images.load("celeba", source).x)
+
+
+@pytest.mark.parametrize("name", sorted(set(images.names()) - set(images._LEAF)))
+def test_addresses_and_checksums_lead_to_what_is_read(name):
+    listed = download.files(name)
+    assert all(re.fullmatch("[0-9a-f]{32}", f.md5) and f.urls[0].startswith("http") for f in listed)
+    for file in images._READERS[name].files:  # fetched as it is, or out of an archive beside it
+        folder = {"cifar-10-batches-py": "cifar-10-python"}.get(Path(file).parts[0], Path(file).parts[0])
+        paths = [f.path for f in listed if f.path.startswith(folder)]
+        assert any(p.removesuffix(".gz") == file or p.endswith((".zip", ".tar.gz")) for p in paths), file
+
+
+def test_import_is_silent():
+    """Importing opens nothing but Python's own modules, and no socket."""
+    program = """
+import sys, numpy, torch, tqdm
+seen = []
+def watch(event, args):
+    if event.split(".")[0] in ("socket", "urllib", "ftplib", "subprocess"):
+        seen.append(event)
+    if event == "open" and not str(args[0]).endswith((".py", ".pyc", ".so")):
+        seen.append(str(args[0]))
+sys.addaudithook(watch)
+import cflkit.images
+print(seen, [m for m in ("torchvision", "sklearn", "scipy", "PIL") if m in sys.modules])
+"""
+    done = subprocess.run([sys.executable, "-B", "-c", program], capture_output=True, text=True, check=True,
+                          cwd=Path(images.__file__).parents[1])
+    assert done.stdout.strip() == "[] []"
+
+
+DATA = Path(os.environ.get("CFLKIT_DATA", "/nonexistent"))
+
+
+def real(file):
+    return pytest.mark.skipif(not (DATA / file).exists(), reason=f"no {file} in CFLKIT_DATA")
+
+
+@real("MNIST")
+def test_real_mnist():
+    from torchvision.datasets import MNIST
+
+    data = images.load("mnist")
+    assert data.x.shape == (70000, 1, 28, 28) and data.train.sum() == 60000
+    assert data.y[:5].tolist() == [5, 0, 4, 1, 9] and data.y[60000:60005].tolist() == [7, 2, 1, 0, 4]
+    assert torch.equal(data.x[data.train][:, 0], MNIST(DATA).data)
+
+
+@real("mnist_writers.npz")
+def test_real_mnist_writers():
+    data = images.load("mnist_writers")
+    train, test = data.user[data.train].unique(), data.user[~data.train].unique()
+    assert (len(train), len(test), len(data.user.unique())) == (539, 297, 836)  # no writer is in both
+
+
+@real("FashionMNIST")
+def test_real_fashion_mnist():
+    data = images.load("fashion_mnist")
+    assert torch.bincount(data.y[data.train]).tolist() == [6000] * 10
+    assert data.y[:5].tolist() == [9, 0, 0, 3, 0]
+
+
+@real("USPS")
+def test_real_usps():
+    data = images.load("usps")
+    assert data.shape == (1, 16, 16) and data.train.sum() == 7291 and (~data.train).sum() == 2007
+    assert torch.bincount(data.y[data.train]).tolist() == [1194, 1005, 731, 658, 652, 556, 664, 645, 542, 644]
+
+
+@real("cifar10.npz")
+def test_real_cifar10():
+    data = images.load("cifar10")
+    assert data.x.shape == (60000, 3, 32, 32) and data.x.untyped_storage().nbytes() == 184_320_000
+    assert torch.bincount(data.y[~data.train]).tolist() == [1000] * 10
+
+
+@real("femnist.npz")
+def test_real_femnist():
+    data = images.load("femnist")
+    assert data.x.shape == (46258, 1, 28, 28) and data.classes == 62 and len(data.user.unique()) == 300
+    assert data.x[:, 0, 0, 0].median() == 255  # white background, as LEAF has it
+
+
+@real("celeba.npz")
+def test_real_celeba():
+    data = images.load("celeba")
+    assert data.x.shape == (4059, 3, 84, 84) and len(data.user.unique()) == 1171 and data.classes == 2
+    assert data.extra["attributes"].shape == (4059, 40)
+    assert torch.equal(data.extra["attributes"][:, 31], data.y.byte())  # "Smiling"
+
+
+@real("svhn_sample.npz")
+def test_real_samples():
+    assert images.load("svhn_sample").x.shape == (288, 3, 32, 32)
+    assert images.load("sign").x.shape == (2062, 3, 32, 32)

@@ -1,0 +1,164 @@
+"""LCFed by hand, its identities, the low-rank cosine, and what it really sends and computes."""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from tiny import federation, gradient, run, simulation
+
+from cflkit.memory import Memory
+from cflkit.methods import FedAvg, LCFed, LocalOnly
+from cflkit.methods.lcfed import decompose, similarity_flops
+from cflkit.training import SGD, Prox
+
+CLIENTS = [
+    (np.array([[3, 0], [0, 3]]), np.array([0, 1])),
+    (np.array([[4, 1], [1, 3]]), np.array([0, 1])),
+    (np.array([[3, 1], [0, 4]]), np.array([1, 0])),
+]
+SETTINGS = {"local": SGD(0.1, epochs=2, batch_size=10), "model": "mlp16"}
+
+
+def close(ours, theirs, atol=1e-12):
+    np.testing.assert_allclose(np.asarray(ours), theirs, rtol=0, atol=atol)
+
+
+def test_two_rounds_computed_by_hand():
+    """Softmax regression is all decision layer, so phi is empty and only the pull to the centre acts."""
+    fed, method = federation(*CLIENTS), LCFed(k=2, mu=0.5, lam=3.0, rank=None)
+    rig, memory = simulation(method, fed, local=SGD(0.1, epochs=2)), Memory()
+    server = method.start(rig.network(0, memory))
+    w0 = rig.task.init()[0].numpy()
+    own, centres, assign = [w0] * 3, [w0, w0], server["assign"].tolist()
+    for t in (1, 2):
+        for i, client in enumerate(CLIENTS):
+            w = own[i]
+            for _ in range(2):
+                w = w - 0.1 * (gradient(w, *client) + 0.5 * (w - centres[assign[i]]))
+            own[i] = w
+        cosine = [[w @ c / np.linalg.norm(w) / np.linalg.norm(c) for c in centres] for w in own]
+        assign = [int(np.argmax(row)) for row in cosine]  # new models, old centres
+        members = [[own[i] for i in range(3) if assign[i] == k] for k in range(2)]
+        centres = [np.mean(m, 0) if m else centres[k] for k, m in enumerate(members)]
+        server = method.round(server, torch.arange(3), rig.network(t, memory))
+        if t == 1:  # equal centres: a tie to rounding, which hand and machine may break differently
+            assign = server["assign"].tolist()
+            members = [[own[i] for i in range(3) if assign[i] == k] for k in range(2)]
+            centres = [np.mean(m, 0) if m else w0 for m in members]
+    assert server["assign"].tolist() == assign
+    close(server["models"], own)
+    close(server["centres"], centres)
+
+
+def test_the_literal_algorithm_without_pulls_is_local_only_bit_for_bit(fed):
+    for method in (LCFed(k=3, mu=0, lam=0, rank=3), LCFed(k=5, mu=0, lam=0, rank=None)):
+        ours = run(method, fed, rounds=3, participation=0.5, **SETTINGS)
+        alone = run(LocalOnly(), fed, rounds=3, participation=0.5, **SETTINGS)
+        for client in range(fed.clients):
+            trained = alone.memory.get("personal", client)
+            assert torch.equal(
+                ours.server["models"][client], ours.server["initial"] if trained is None else trained
+            )
+
+
+def test_from_the_centre_one_cluster_without_pulls_is_fedavg(fed):
+    method = LCFed(k=1, mu=0, lam=0, rank=3, start_from="centre")
+    ours = run(method, fed, rounds=3, **SETTINGS).server["centres"][0]
+    assert torch.equal(ours, run(FedAvg(weights="uniform"), fed, rounds=3, **SETTINGS).server["model"])
+    sampled = LCFed(k=1, mu=0, lam=0, rank=None, start_from="centre", average="sampled")
+    ours = run(sampled, fed, rounds=3, participation=0.5, **SETTINGS).server["centres"][0]
+    theirs = run(FedAvg(weights="uniform"), fed, rounds=3, participation=0.5, **SETTINGS).server["model"]
+    assert torch.equal(ours, theirs)
+
+
+def test_two_pulls_on_the_embedding_are_one_with_the_summed_weight(fed):
+    """mu (phi - A) + lam (phi - B) = (mu + lam) (phi - (mu A + lam B) / (mu + lam))."""
+    rig = simulation(FedAvg(), fed, **SETTINGS)
+    net, a, b = rig.network(1, Memory()), *rig.task.init(2)
+    phi, start = slice(0, rig.model.head.start), rig.task.init(3)[2]
+    mixed = (0.3 * a + 0.2 * b) / 0.5
+
+    def both(down, memory, data, local):
+        return {"two": local.sgd(start, data, [Prox(0.3, a, phi), Prox(0.2, b, phi)]),
+                "one": local.sgd(start, data, [Prox(0.5, mixed, phi)])}  # fmt: skip
+
+    up = net.call(torch.arange(4), both)
+    close(up["two"].dense(), up["one"].dense())
+
+
+def test_with_one_cluster_and_everybody_the_embedding_of_the_centre_is_phi(fed):
+    server = run(LCFed(k=1, mu=0.2, lam=0.3, rank=3), fed, rounds=2, **SETTINGS).server
+    assert torch.equal(server["centres"][0, : len(server["phi"])], server["phi"])
+
+
+def test_each_pull_alone_ignores_the_others_target(fed):
+    method = LCFed(k=2, mu=0.4, lam=0, rank=None)
+    rig = simulation(method, fed, **SETTINGS)
+    server = method.start(rig.network(0, Memory()))
+    other = server | {"phi": torch.randn_like(server["phi"])}
+    everybody = torch.arange(fed.clients)
+    a, b = (method.round(s, everybody, rig.network(1, Memory()))["models"] for s in (server, other))
+    assert torch.equal(a, b)
+    method = LCFed(k=2, mu=0, lam=0.4, rank=None)
+    other = server | {"centres": torch.randn_like(server["centres"]), "assign": 1 - server["assign"]}
+    a, b = (method.round(s, everybody, rig.network(1, Memory()))["models"] for s in (server, other))
+    assert torch.equal(a, b)
+
+
+@given(st.integers(0, 10**6), st.integers(2, 6))
+def test_low_rank_cosines(seed, n):
+    torch.manual_seed(seed)
+    models = torch.randn(n, 9, dtype=torch.float64)
+    M = decompose(models, n)
+    close(M.T @ M, np.eye(n))
+    full = F.normalize(models) @ F.normalize(models).T
+    low = F.normalize(models @ M) @ F.normalize(models @ M).T
+    close(low, full, 1e-10)  # D = rank: exact for vectors in the span
+    close(models.mean(0) @ M, (models @ M).mean(0))  # M^T Omega is the mean of the z_i
+    scaled = F.normalize(5 * models @ M) @ F.normalize(models @ M).T
+    close(scaled, low, 1e-10)
+    square = torch.linalg.qr(torch.randn(9, 9, dtype=torch.float64))[0]
+    close(F.normalize(models @ square) @ F.normalize(models @ square).T, full, 1e-10)
+
+
+def test_centred_directions_differ_from_uncentred_ones():
+    torch.manual_seed(0)
+    models = torch.randn(6, 9, dtype=torch.float64) + 3
+    plain, centred = decompose(models, 2), decompose(models, 2, centred=True)
+    assert abs(float(plain[:, 0] @ F.normalize(models.mean(0), dim=0))) > 0.95  # dominated by the mean
+    assert abs(float(centred[:, 0] @ F.normalize(models.mean(0), dim=0))) < 0.75
+
+
+def test_traffic_and_work_are_counted(fed):
+    method, rig = LCFed(k=3, rank=5), simulation(LCFed(k=3, rank=5), fed, **SETTINGS)
+    p, phi = rig.model.size, rig.model.head.start
+    start, first = run(method, fed, rounds=1, **SETTINGS).rounds
+    assert (start["down"], start["up"]) == (12 * (p + p * 5), 12 * p)  # first steps, then M once
+    assert (first["down"], first["up"]) == (12 * (p + phi), 12 * (p + 5))
+    assert first["server_flops"] == similarity_flops(12, 3, 5) == 2 * 12 * 3 * 5 + 2 * 15 * 5
+    assert first["client_flops"] == 2 * 12 * p * 5
+    assert similarity_flops(100, 10, 61706) / similarity_flops(100, 10, 50) == pytest.approx(61706 / 50)
+
+
+def test_lenet_splits_before_its_last_layer(digits):
+    from cflkit import federation as builders
+
+    fed = builders.rotated(digits, clients=4, samples_per_client=4)
+    rig = simulation(FedAvg(), fed, model="lenet")
+    assert rig.model.size - LCFed().embedding(rig.model).stop == 84 * 10 + 10
+
+
+@pytest.mark.parametrize("wrong", [{"k": 0}, {"mu": -1.0}, {"lam": -0.1}, {"rank": 0}, {"decomposition": "qr"}])
+def test_bad_hyper_parameters_are_named(wrong):
+    ((name, _),) = wrong.items()
+    with pytest.raises(ValueError, match=f"^{name} = .*: must be "):
+        LCFed(**wrong)
+
+
+def test_a_rank_beyond_the_sample_is_refused(fed):
+    with pytest.raises(ValueError, match=r"^rank = 50: must be at most 12 with these clients$"):
+        simulation(LCFed(k=3), fed, **SETTINGS)
+    with pytest.raises(ValueError, match="at most 11"):
+        simulation(LCFed(k=3, rank=12, decomposition="pca"), fed, **SETTINGS)

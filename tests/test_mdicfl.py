@@ -1,0 +1,181 @@
+"""MD-ICFL by hand, its identities, its two privacy settings, and what its pseudo-samples are."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from tiny import federation, run, simulation, train
+
+from cflkit.memory import Memory
+from cflkit.methods import MDICFL, FedAvg
+from cflkit.methods.mdicfl import Generator, closest, probabilities
+from cflkit.training import SGD
+
+FEW = {"samples": 3, "search_steps": 5, "generator_steps": 5}
+CLIENTS = [
+    (np.array([[3, 0], [0, 3]]), np.array([0, 1])),
+    (np.array([[4, 1], [1, 3], [2, 0]]), np.array([0, 1, 0])),
+    (np.array([[3, 1], [0, 4]]), np.array([1, 0])),
+]
+SETTINGS = {"local": SGD(0.1, epochs=2, batch_size=10), "model": "mlp16"}
+
+
+def softmax(w, x):
+    z = x @ w[:4].reshape(2, 2).T + w[4:]
+    e = np.exp(z - z.max(1, keepdims=True))
+    return e / e.sum(1, keepdims=True)
+
+
+def test_one_round_computed_by_hand():
+    """Pseudo-samples are the server's own; distances, choice and means are recomputed in NumPy."""
+    fed, method = federation(*CLIENTS), MDICFL(k=2, init="distinct", **FEW)
+    rig, memory = simulation(method, fed, local=SGD(0.5, epochs=4)), Memory()
+    server = method.start(rig.network(0, memory))
+    theta, assign = server["theta"].numpy(), server["assign"].tolist()
+    pseudo = method.pseudo_samples(server["theta"], rig.network(1, memory)).flatten(3).numpy()  # (K, C, M, 2)
+    own = [train(theta[assign[i]], *c, lr=0.5, steps=4) for i, c in enumerate(CLIENTS)]
+    ratios = [np.bincount(y, minlength=2) / len(y) for _, y in CLIENTS]
+    d = np.zeros((3, 2))
+    for i, w in enumerate(own):
+        for j in range(2):
+            per_class = [
+                np.abs(softmax(w, pseudo[j, k]) - softmax(theta[j], pseudo[j, k])).sum(1).mean() for k in (0, 1)
+            ]
+            d[i, j] = ratios[i] @ per_class
+    choice = d.argmin(1)
+    means = [np.mean([own[i] for i in range(3) if choice[i] == j], 0) if j in choice else theta[j] for j in (0, 1)]
+    after = method.round(server, torch.arange(3), rig.network(1, memory))
+    assert after["assign"].tolist() == choice.tolist()
+    np.testing.assert_allclose(after["theta"], means, rtol=0, atol=1e-12)  # plain means, with the new clusters
+
+
+@pytest.mark.parametrize("sampler", ["back_search", "generator"])
+def test_one_cluster_is_uniform_fedavg_bit_for_bit(fed, sampler):
+    ours = run(MDICFL(k=1, sampler=sampler, **FEW), fed, rounds=2, participation=0.5, **SETTINGS).server["theta"][0]
+    theirs = run(FedAvg(weights="uniform"), fed, rounds=2, participation=0.5, **SETTINGS).server["model"]
+    assert torch.equal(ours, theirs)
+
+
+def test_weak_and_strong_privacy_assign_alike(fed):
+    weak, strong = (run(MDICFL(privacy=p, **FEW), fed, rounds=3, participation=0.5, **SETTINGS)
+                    for p in ("weak", "strong"))  # fmt: skip
+    assert torch.equal(weak.server["assign"], strong.server["assign"])
+    assert torch.equal(weak.server["theta"], strong.server["theta"])
+    assert (strong.server["labels"] == -1).all()  # the server never learnt them
+
+
+def test_traffic_of_both_settings(fed):
+    p = simulation(MDICFL(), fed, **SETTINGS).model.size
+    weak = run(MDICFL(**FEW), fed, rounds=2, **SETTINGS).rounds
+    assert [(r["down"], r["up"]) for r in weak[1:]] == [(12 * p, 12 * (p + 10)), (12 * p, 12 * p)]  # C once
+    strong = run(MDICFL(privacy="strong", **FEW), fed, rounds=1, **SETTINGS).final
+    # K C distances down and one integer up; the client's present cluster comes along, since ties keep it
+    assert (strong["down"], strong["up"]) == (12 * (p + 4 * 10 + 1), 12 * (p + 1))
+
+
+def test_without_training_nobody_leaves(fed):
+    still = SGD(0.1, epochs=0)
+    for init in ("common", "distinct"):
+        server = run(MDICFL(init=init, **FEW), fed, rounds=1, model="mlp16", local=still).server
+        first = simulation(MDICFL(init=init, **FEW), fed, model="mlp16").network(0, Memory())
+        assert torch.equal(server["assign"], MDICFL(init=init, **FEW).start(first)["assign"])
+
+
+@given(st.integers(0, 10**6))
+def test_distances_lie_in_0_2_and_vanish_for_equal_models(seed):
+    from tiny import regression
+
+    from cflkit.flat import Model
+
+    torch.manual_seed(seed)
+    model = Model(regression())
+    theta, w = torch.randn(2, model.size).double(), 5 * torch.randn(3, model.size).double()
+    pseudo = torch.randn(2, 2, 4, 1, 1, 2).double()
+    d = MDICFL(k=2).distances(torch.cat([w, theta]), theta, pseudo, model)
+    assert d.shape == (5, 2, 2) and (d >= 0).all() and (d <= 2).all()
+    assert torch.equal(d[3, 0], torch.zeros(2).double()) and torch.equal(d[4, 1], torch.zeros(2).double())
+    direct = (probabilities(model, w[1], pseudo[0, 1]) - probabilities(model, theta[0], pseudo[0, 1])).abs()
+    assert d[1, 0, 1] == pytest.approx(float(direct.sum(1).mean()), abs=1e-12)
+
+
+@given(st.integers(0, 10**6), st.floats(0.1, 10))
+def test_the_choice_is_scale_free_keeps_ties_and_reads_only_classes_held(seed, scale):
+    torch.manual_seed(seed)
+    d, labels = torch.rand(6, 3, 4).double(), torch.rand(6, 4).double()
+    now = torch.randint(3, (6,))
+    best = closest(labels, d, now)
+    assert torch.equal(best, closest(labels, scale * d, now))
+    assert torch.equal(best, (d * labels[:, None]).sum(-1).argmin(1))
+    one = torch.eye(4).double()[[2] * 6]
+    assert torch.equal(closest(one, d, now), d[:, :, 2].argmin(1))
+    assert torch.equal(closest(labels, torch.ones_like(d), now), now)
+
+
+def test_distance_to_a_certain_cluster_is_twice_the_missing_probability():
+    """For a one-hot output e_k of the cluster, ||h - e_k||_1 = 2 (1 - h_k)."""
+    h = torch.tensor([0.7, 0.2, 0.1], dtype=torch.float64)
+    e = torch.tensor([0.0, 1.0, 0.0], dtype=torch.float64)
+    assert float((h - e).abs().sum()) == pytest.approx(2 * (1 - 0.2), abs=1e-15)
+
+
+def test_back_search_finds_what_its_model_takes_for_each_class(digits):
+    """Samples of cluster j, class k are classified k by the model that they were made with."""
+    from cflkit import federation as builders
+
+    fed = builders.rotated(digits, clients=4)
+    history = run(FedAvg(), fed, rounds=10, model="mlp32", local=SGD(0.1, epochs=5))
+    rig = simulation(MDICFL(), fed, model="mlp32")
+    x = MDICFL(samples=5).back_search(history.server["model"], rig.task, seed=1)
+    taken = probabilities(rig.model, history.server["model"], x.flatten(0, 1)).view(10, 5, 10)
+    assert x.shape == (10, 5, 1, 8, 8)
+    assert torch.equal(taken.argmax(2), torch.arange(10)[:, None].expand(10, 5))
+    noise = probabilities(rig.model, history.server["model"], torch.randn(50, 1, 8, 8).double()).view(10, 5, 10)
+    assert taken.mean(1).diagonal().mean() > 0.5 > 2 * noise.mean(1).diagonal().mean()
+
+
+def test_the_prior_pulls_pixels_towards_its_mean_by_an_unsquared_norm():
+    fed = federation(*CLIENTS)
+    rig = simulation(MDICFL(k=2), fed)
+    theta = torch.zeros(rig.model.size).double()  # all classes alike: only the prior acts
+    method = MDICFL(prior_weight=0.6, prior_mean=0.5)
+    x = torch.tensor([[[[3.5, 0.5]]], [[[0.5, 4.5]]]]).double()
+    energy = method._energy(rig.model, theta, x, torch.tensor([0, 1]))
+    assert float(energy) == pytest.approx(2 * np.log(2) + 0.3 * (3 + 4), abs=1e-9)
+
+
+def test_the_generator_makes_one_image_a_label_from_its_own_stream():
+    torch.manual_seed(1)
+    images = Generator(3, (1, 4, 4)).double().eval()(torch.tensor([0, 1, 2, 2]))
+    assert images.shape == (4, 1, 4, 4) and images.abs().max() <= 1
+    fed = federation(*CLIENTS)
+    rig = simulation(MDICFL(k=2, **FEW), fed)
+    theta = rig.task.init()[0]
+    before = torch.random.get_rng_state()
+    a, b, c = (MDICFL(**FEW).generate(theta, rig.task, seed) for seed in (1, 1, 2))
+    assert torch.equal(a, b) and not torch.equal(a, c)
+    assert torch.equal(before, torch.random.get_rng_state())
+
+
+def test_a_common_start_still_gives_every_cluster_its_own_samples(fed):
+    method = MDICFL(**FEW)
+    rig = simulation(method, fed, **SETTINGS)
+    server = method.start(rig.network(0, Memory()))
+    pseudo = method.pseudo_samples(server["theta"], rig.network(1, Memory()))
+    assert torch.equal(server["theta"][0], server["theta"][1]) and not torch.equal(pseudo[0], pseudo[1])
+
+
+def test_warm_up_is_fedavg_and_keeps_the_models_equal(fed):
+    ours = run(MDICFL(warmup=2, **FEW), fed, rounds=2, **SETTINGS).server["theta"]
+    theirs = run(FedAvg(weights="uniform"), fed, rounds=2, **SETTINGS).server["model"]
+    assert torch.equal(ours, theirs.expand(4, -1))
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"k": 0}, {"sampler": "x"}, {"privacy": "none"}, {"init": "x"}, {"samples": 0}, {"prior_weight": -1.0}],
+)
+def test_bad_hyper_parameters_are_named(wrong):
+    ((name, _),) = wrong.items()
+    with pytest.raises(ValueError, match=f"^{name} = .*: must be "):
+        MDICFL(**wrong)

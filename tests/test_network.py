@@ -1,0 +1,226 @@
+"""Messages, uploads and what they add up to."""
+
+from itertools import chain, pairwise
+from types import SimpleNamespace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cflkit import network
+from cflkit.memory import Memory
+from cflkit.network import Network, Rows, _Spill
+from cflkit.training import Pick
+
+f64 = torch.float64
+
+
+def parts_of(rows, cuts):
+    """The same rows, arriving in chunks."""
+    bounds = sorted({0, len(rows), *(c for c in cuts if c < len(rows))})
+    return Rows([rows[a:b] for a, b in pairwise(bounds)])
+
+
+def random_rows(m, width, seed=0, dtype=f64):
+    return torch.randn(m, width, generator=torch.Generator().manual_seed(seed), dtype=f64).to(dtype)
+
+
+@st.composite
+def grouped(draw):
+    m, k = draw(st.integers(1, 12)), draw(st.integers(1, 4))
+    groups = torch.tensor(draw(st.lists(st.integers(0, k - 1), min_size=m, max_size=m)))
+    weights = torch.tensor(draw(st.lists(st.integers(0, 50), min_size=m, max_size=m)))
+    cuts = draw(st.lists(st.integers(1, 11), max_size=4))
+    return groups, k, weights, cuts, random_rows(m, 5, draw(st.integers(0, 99)))
+
+
+# ---------------------------------------------------------------------- means
+ROWS = torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 0.0], [7.0, 8.0]], dtype=f64)
+
+
+def test_means_by_hand():
+    rows = Rows([ROWS[:3], ROWS[3:]])
+    assert rows.mean().tolist() == [4.0, 3.5]
+    assert rows.mean(torch.tensor([1, 0, 3, 0])).tolist() == [4.0, 0.5]
+    groups = torch.tensor([2, 0, 2, 0])
+    assert rows.mean_by(groups, 4).tolist() == [[5, 6], [0, 0], [3, 1], [0, 0]]
+    keep = torch.full((4, 2), -1.0, dtype=f64)
+    assert rows.mean_by(groups, 4, keep).tolist() == [[5, 6], [-1, -1], [3, 1], [-1, -1]]
+    weights = torch.tensor([0, 1, 0, 3])  # group 2 has members, and no weight
+    assert rows.mean_by(groups, 4, keep, weights).tolist() == [[6, 7], [-1, -1], [-1, -1], [-1, -1]]
+    assert keep.tolist() == [[-1, -1]] * 4
+
+
+def test_a_weightless_row_counts_for_nothing_even_if_it_is_not_finite():
+    rows = Rows([torch.tensor([[1.0], [torch.nan], [3.0]])])
+    assert rows.mean(torch.tensor([1, 0, 1])).tolist() == [2.0]
+
+
+@given(grouped())
+def test_every_sampled_client_counts_in_every_aggregate(case):
+    """Conservation: group means times group weights add up to the weighted sum over all clients."""
+    groups, k, weights, cuts, rows = case
+    means = parts_of(rows, cuts).mean_by(groups, k, weights=weights)
+    mass = torch.zeros(k, dtype=f64).index_add_(0, groups, weights.to(f64))
+    expected = (weights[:, None] * rows).sum(0)
+    torch.testing.assert_close((mass[:, None] * means).sum(0), expected, rtol=0, atol=1e-10)
+    ones = parts_of(torch.ones(len(rows), 1, dtype=f64), cuts).mean_by(groups, k, weights=weights)[:, 0]
+    torch.testing.assert_close(ones, (mass > 0).to(f64), rtol=0, atol=1e-15)
+    for g in range(k):  # and each group's mean is that of its members alone
+        if mass[g] > 0:
+            mine = groups == g
+            alone = (weights[mine, None] * rows[mine]).sum(0) / weights[mine].sum()
+            torch.testing.assert_close(means[g], alone, rtol=0, atol=1e-12)
+
+
+@given(grouped())
+def test_chunks_change_no_bit_of_a_reduction(case):
+    groups, k, weights, cuts, rows = case
+    whole, parts = Rows([rows]), parts_of(rows, cuts)
+    assert torch.equal(whole.mean_by(groups, k, weights=weights), parts.mean_by(groups, k, weights=weights))
+    assert torch.equal(whole.mean(), parts.mean())
+    assert torch.equal(whole.dense(), parts.dense())
+    torch.testing.assert_close(whole.gram(), parts.gram(), rtol=0, atol=1e-12)
+
+
+@given(grouped(), st.randoms(use_true_random=False))
+def test_permuting_clients_permutes_nothing_but_the_rows(case, random):
+    groups, k, weights, cuts, rows = case
+    order = list(range(len(rows)))
+    random.shuffle(order)
+    a = parts_of(rows, cuts)
+    b = parts_of(rows[order], cuts)
+    means, permuted = a.mean_by(groups, k, weights=weights), b.mean_by(groups[order], k, weights=weights[order])
+    torch.testing.assert_close(means, permuted, rtol=0, atol=1e-12)
+    torch.testing.assert_close(a.gram()[order][:, order], b.gram(), rtol=0, atol=1e-12)
+
+
+@given(grouped())
+def test_rows_read_like_a_matrix(case):
+    *_, cuts, rows = case
+    found, m = parts_of(rows, cuts), len(rows)
+    assert len(found) == m
+    assert torch.equal(torch.stack(list(found)), rows)
+    for i in (0, m - 1, -1):
+        assert torch.equal(found[i], rows[i])
+    for some in ([0, m - 1, 0], slice(1, None), torch.arange(m) % 2 == 0, slice(0, 0)):
+        assert torch.equal(found[some], rows[some])
+    torch.testing.assert_close(found.gram(), rows @ rows.T, rtol=0, atol=1e-12)
+
+
+def test_gram_is_float64_whatever_the_rows():
+    assert Rows([random_rows(3, 4, dtype=torch.float32)]).gram().dtype == f64
+
+
+def test_rows_skip_empty_parts():
+    rows = Rows([ROWS[:0], ROWS[:2], ROWS[:0], ROWS[2:]])
+    assert len(rows) == 4 and rows[0].tolist() == [1, 2] and rows[2].tolist() == [5, 0]
+    torch.testing.assert_close(rows.gram(), ROWS @ ROWS.T)
+
+
+# ---------------------------------------------------------------------- messages
+def make(chunk=2, clients=6):
+    """A network whose clients hold their own number as data."""
+    model = SimpleNamespace(device=torch.device("cpu"))
+    task = SimpleNamespace(model=model, sizes=torch.arange(clients) + 10, seed=0)
+    local = SimpleNamespace(round=4, optimiser="the run's")
+    return Network(task, Memory(), local, chunk, lambda ids: torch.tensor(ids))
+
+
+@settings(max_examples=20)
+@given(st.integers(1, 9))
+def test_clients_get_what_is_theirs_whatever_the_chunk(chunk):
+    net, clients = make(chunk), torch.tensor([0, 2, 3, 5])
+    table = ROWS[:2]
+    seen = []
+
+    def work(down, memory, data, local):
+        seen.append(data.tolist())
+        assert local.round == 4 and down["all"].tolist() == [1, 2, 3]
+        assert torch.equal(down["own"], 10 * data)
+        memory["kept"] = data[:, None].double()
+        return {"x": down["pick"].dense() + data[:, None], "n": 2 * data}
+
+    pick = Pick(table, torch.tensor([1, 0, 0, 1]))
+    up = net.call(clients, work, {"all": torch.tensor([1, 2, 3])}, {"pick": pick, "own": 10 * clients})
+    assert list(chain(*seen)) == [0, 2, 3, 5] and max(map(len, seen)) <= chunk
+    assert set(up) == {"x", "n"} and len(up) == 2
+    assert up["n"].dense().tolist() == [0, 4, 6, 10]
+    assert torch.equal(up["x"].dense(), table[[1, 0, 0, 1]] + clients[:, None])
+    assert up.clients is clients and up.sizes.tolist() == [10, 12, 13, 15]
+    assert (net.down, net.up) == (4 * 3 + 4 * 2 + 4 * 1, 4 * 2 + 4 * 1)  # shared, a picked row, an integer
+    recall = net.call(clients, lambda down, memory, *_: {"v": memory.get("kept", torch.zeros(1, dtype=f64))})
+    assert recall["v"].dense().flatten().tolist() == [0, 2, 3, 5]
+    assert (net.down, net.up) == (24, 12 + 4)
+
+
+def test_a_picked_table_counts_one_row_a_client_and_a_matrix_counts_whole():
+    net = make()
+    models = torch.zeros(7, 100)
+    net.call(torch.arange(3), lambda *_: {}, {"models": models}, {"mine": Pick(models, torch.tensor([0, 0, 0]))})
+    assert (net.down, net.up) == (3 * 700 + 3 * 100, 0)
+
+
+def test_reaching_nobody_costs_nothing():
+    net = make()
+    none = torch.arange(0)
+    up = net.call(none, lambda *_: {"x": 1}, {"all": torch.zeros(9)}, {"own": torch.zeros(0, 3)})
+    assert (len(up), net.down, net.up, len(up.sizes)) == (0, 0, 0, 0)
+
+
+def test_a_chain_hands_on_what_each_client_returns():
+    net, order = make(chunk=4), torch.tensor([4, 1, 3])
+
+    def work(down, memory, data, local):
+        assert len(data) == 1 and down["factor"].item() == 2
+        return {"w": (down["factor"] * down["w"] + data)[None], "seen": down["w"][None]}
+
+    up = net.chain(order, work, carry="w", start=torch.tensor([1.0, 0.0]), down={"factor": torch.tensor([2.0])})
+    assert up["seen"].dense().tolist() == [[1, 0], [6, 4], [13, 9]]
+    assert up["w"].dense().tolist() == [[6, 4], [13, 9], [29, 21]]  # 2 w + the client's number
+    assert (net.down, net.up) == (3 * (2 + 1), 3 * (2 + 2))
+    assert up.sizes.tolist() == [14, 11, 13]
+
+
+def test_the_servers_randomness_is_keyed_by_round_and_purpose():
+    a, b = make(), make()
+    assert a.rng("noise").random() == b.rng("noise").random() != b.rng("other").random()
+    b.round = 5
+    assert a.rng("noise").random() != b.rng("noise").random()
+
+
+# ---------------------------------------------------------------------- large uploads
+def test_uploads_beyond_the_limit_go_to_disk_and_change_nothing(monkeypatch, tmp_path):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    sent = random_rows(6, 10)
+
+    def work(down, memory, data, local):
+        return {"x": sent[data], "small": data}
+
+    held = make().call(torch.arange(6), work)
+    assert not list(tmp_path.iterdir())
+    monkeypatch.setattr(network, "SPILL", 2 * 10 * 8)  # one chunk of two rows fits, the next does not
+    net = make()
+    spilled = net.call(torch.arange(6), work)
+    folder = next(tmp_path.iterdir())
+    assert sorted(f.name for f in folder.iterdir()) == ["x-320.npy", "x-480.npy"]
+    assert torch.equal(spilled["x"].dense(), held["x"].dense())
+    assert torch.equal(spilled["x"].mean(), held["x"].mean())
+    assert torch.equal(spilled["x"].gram(), held["x"].gram())
+    assert torch.equal(spilled["x"][[5, 0]], sent[[5, 0]])
+    assert net.up == 6 * 11
+    last = spilled["x"].parts[-1]
+    del spilled
+    assert last.tolist() == sent[4:].tolist() and folder.exists()
+    del last
+    assert not list(tmp_path.iterdir())  # nothing is left behind
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, f64, torch.int64])
+def test_spilling_keeps_every_bit(dtype, monkeypatch, tmp_path):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setattr(network, "SPILL", 0)
+    value = (1e6 * random_rows(3, 4)).to(dtype)
+    mapped = _Spill()("x", value)
+    assert mapped.dtype == dtype and torch.equal(mapped, value) and len(list(tmp_path.iterdir())) == 1

@@ -1,0 +1,281 @@
+import copy
+import json
+
+import nbformat
+import pytest
+from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+
+from cflkit import notebooks
+
+PARAMETERS = """\
+# What may be changed
+tau: float = 0.5  # merge clusters above this cosine [-1, 1]
+rounds: int = 2  # communication rounds [1, inf)
+rate: float = 0.1  # learning rate (0, 1]
+update: str = "parallel"  # how the global model is updated {parallel, chained}
+bold: bool = False  # print loudly (never needed)
+"""
+NAMES = "tau, rounds, rate, update, bold"
+PICTURE = {"mystnb": {"image": {"alt": "a line"}}}
+
+
+def executed():
+    """A notebook that holds everything the checker looks at, and passes."""
+    return new_notebook(
+        metadata={"kernelspec": notebooks.KERNEL, "language_info": notebooks.LANGUAGE},
+        cells=[
+            new_markdown_cell("# Title"),
+            new_code_cell(PARAMETERS, execution_count=1, metadata={"tags": ["parameters"]}),
+            new_code_cell(
+                "print(tau)", execution_count=2, outputs=[new_output("stream", name="stdout", text="0.5\n")]
+            ),
+            new_code_cell(
+                "plot()",
+                execution_count=3,
+                metadata=copy.deepcopy(PICTURE),
+                outputs=[
+                    new_output("display_data", {"image/png": "aGk=", "text/plain": "<Figure size 1x1>"}),
+                    new_output("stream", name="stdout", text="1 2 3\n"),
+                ],
+            ),
+        ],
+    )
+
+
+def write(path, notebook):
+    nbformat.write(notebook, path)
+    return path
+
+
+def stderr(nb):
+    nb.cells[2].outputs.append(new_output("stream", name="stderr", text="careful\n"))
+
+
+def error(nb):
+    nb.cells[2].outputs.append(new_output("error", ename="KeyError", evalue="k", traceback=[]))
+
+
+def widget(nb):
+    data = {notebooks.WIDGET + "-view+json": {}, "text/plain": "x"}
+    nb.cells[2].outputs.append(new_output("display_data", data))
+
+
+def swap(nb):
+    nb.cells[2].execution_count, nb.cells[3].execution_count = 3, 2
+
+
+def untag(nb):
+    nb.cells[1].metadata.tags = []
+
+
+def tag_twice(nb):
+    nb.cells[2].metadata.tags = ["parameters"]
+
+
+def clear(nb):
+    for cell in nb.cells[1:]:
+        cell.outputs, cell.execution_count = [], None
+
+
+def silent(nb):
+    for cell in nb.cells[1:]:
+        cell.outputs = []
+
+
+def svg(nb):
+    nb.cells[2].outputs.append(new_output("display_data", {"image/svg+xml": "<svg/>"}))
+
+
+REFUSALS = {
+    "cell 3: has execution count 3": swap,
+    "cell 2: has execution count None": clear,
+    "cell 3: is empty": lambda nb: nb.cells[2].update(source=" "),
+    "cell 3: holds output on stderr": stderr,
+    "cell 3: holds an error (KeyError)": error,
+    "cell 3: holds a widget": widget,
+    "notebook: holds widgets metadata": lambda nb: nb.metadata.update(widgets={}),
+    "notebook: holds papermill metadata": lambda nb: nb.metadata.update(papermill={}),
+    "cell 3: holds papermill metadata": lambda nb: nb.cells[2].metadata.update(papermill={}),
+    "cell 1: holds execution metadata": lambda nb: nb.cells[0].metadata.update(execution={}),
+    "cell 3: holds parameters injected": lambda nb: nb.cells[2].metadata.update(tags=["injected-parameters"]),
+    "cells tagged parameters = 0: must be exactly 1": untag,
+    "cells tagged parameters = 2: must be exactly 1": tag_twice,
+    "parameter line = 'tau = 1'": lambda nb: nb.cells[1].update(source="tau = 1"),
+    "cell 4: shows a picture without alt text": lambda nb: nb.cells[3].metadata.clear(),
+    "cell 3: shows a picture without alt text": svg,
+    "cell 4: shows a picture but prints": lambda nb: nb.cells[3].outputs.pop(),
+    "notebook: has no output that can be compared": silent,
+}
+
+
+def test_a_good_notebook_passes_and_its_cells_are_counted(tmp_path, capsys):
+    path = write(tmp_path / "good.ipynb", executed())
+    assert notebooks.problems(path) == ([], 2)
+    assert notebooks.main(["check", str(path), str(path)]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "good.ipynb: 2 cells compared",
+        "good.ipynb: 2 cells compared",
+        "4 cells compared in 2 notebooks",
+    ]
+
+
+@pytest.mark.parametrize("line", REFUSALS)
+def test_each_refusal_fires(tmp_path, capsys, line):
+    notebook = executed()
+    REFUSALS[line](notebook)
+    path = write(tmp_path / "bad.ipynb", notebook)
+    assert notebooks.main(["check", str(path)]) == 1
+    assert line in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "mark", [{"metadata": {"tags": ["nbval-skip"]}}, {"source": "# NBVAL_IGNORE_OUTPUT\nprint(1)"}]
+)
+def test_a_cell_that_nbval_passes_over_is_not_counted(tmp_path, mark):
+    notebook = executed()
+    notebook.cells[2].update(nbformat.from_dict(mark))
+    assert notebooks.problems(write(tmp_path / "n.ipynb", notebook)) == ([], 1)
+
+
+def test_schema_reads_types_intervals_and_choices():
+    schema = notebooks.schema(PARAMETERS)
+    assert list(schema) == ["tau", "rounds", "rate", "update", "bold"]
+    assert schema["tau"].interval == ("[", -1.0, 1.0, "]")
+    assert schema["rounds"].interval == ("[", 1.0, float("inf"), ")")
+    assert schema["update"].choices == ("parallel", "chained")
+    assert schema["bold"].interval is None and schema["bold"].default is False
+    assert notebooks.schema("k: int = 2  # clusters {2, 4}")["k"].choices == (2, 4)
+
+
+@pytest.mark.parametrize(
+    ("source", "line"),
+    [
+        ("x: list = []  # a list", "type of x = 'list': must be one of int, float, bool, str"),
+        ("x: int = 1.5  # half", "x = 1.5: must be an int"),
+        ("x: int = True  # not a number", "x = True: must be an int"),
+        ("x: int = 5  # five [0, 4]", "x = 5: must be an int in [0, 4]"),
+        ("x: int = 5  # five [9, 4]", "the interval [9, 4] is empty"),
+        ("x: int = 5  # five [0 4]", "ends with neither"),
+        ("x: str = 'a'  # a [0, 4]", "an interval needs an int or a float"),
+        ("x: int = y  # name", "parameter x"),
+        ("x: int = 1", "parameter line"),
+        ("x: int = 1  # a\nx: int = 1  # a", "parameter = 'x': must be given once"),
+        ("# nothing", "parameters cell"),
+    ],
+)
+def test_schema_refuses(source, line):
+    with pytest.raises(ValueError) as refusal:
+        notebooks.schema(source)
+    assert line in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "value"),
+    [
+        ("tau", "-1", -1.0), ("tau", "1", 1.0), ("tau", "-1.01", None), ("tau", "nan", None),
+        ("tau", "high", None),
+        ("rounds", "1", 1), ("rounds", "0", None), ("rounds", "2.0", None), ("rounds", "1_0", None),
+        ("rate", "0", None), ("rate", "1e-3", 1e-3),
+        ("update", "chained", "chained"), ("update", "Chained", None),
+        ("bold", "True", True), ("bold", "false", False), ("bold", "0", None),
+    ],
+)  # fmt: skip
+def test_values_are_read_strictly(name, text, value):
+    parameter = notebooks.schema(PARAMETERS)[name]
+    if value is None:
+        with pytest.raises(ValueError, match=f"^{name} = {text!r}: must be "):
+            parameter.read(text)
+    else:
+        assert parameter.read(text) == value and type(parameter.read(text)) is parameter.type
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["-p", "tua", "1"], f"parameter = 'tua': must be one of {NAMES} (closest: tau)"),
+        (["-p", "zzz", "1"], f"parameter = 'zzz': must be one of {NAMES}"),
+        (["-p", "rounds", "abc"], "rounds = 'abc': must be an int in [1, inf)"),
+        (["-p", "tau", "2"], "tau = '2': must be a float in [-1, 1]"),
+        (["-p", "update", "serial"], "update = 'serial': must be one of parallel, chained"),
+        (["-p", "tau", "0", "-p", "tau", "1"], "parameter = 'tau': must be given once"),
+    ],
+)
+def test_the_front_refuses_before_a_kernel_starts(tmp_path, capsys, monkeypatch, arguments, line):
+    monkeypatch.setitem(__import__("sys").modules, "papermill", None)  # importing it would raise
+    path = write(tmp_path / "c.ipynb", executed())
+    out = tmp_path / "out.ipynb"
+    assert notebooks.main(["run", str(path), *arguments, "-o", str(out)]) == 2
+    assert capsys.readouterr().err == f"error: {line}\n"
+    assert not out.exists()
+
+
+def test_unknown_chapters_and_the_chapter_itself_are_refused(tmp_path, capsys):
+    assert notebooks.main(["run", "nonesuch"]) == 2
+    assert "chapter = 'nonesuch': must be" in capsys.readouterr().err
+    path = write(tmp_path / "c.ipynb", executed())
+    assert notebooks.main(["run", str(path), "-o", str(path)]) == 2
+    assert "must be another file than the chapter itself" in capsys.readouterr().err
+
+
+def test_list_prints_the_schema(tmp_path, capsys):
+    path = write(tmp_path / "c.ipynb", executed())
+    assert notebooks.main(["run", str(path), "--list"]) == 0
+    assert capsys.readouterr().out == PARAMETERS.split("\n", 1)[1].replace('"', "'")
+
+
+BODY = """\
+import os, random
+from pathlib import Path
+print(tau, rounds, update, Path.cwd().name, Path("beside.txt").read_text())
+print(os.environ["OMP_NUM_THREADS"], hash("a"), random.Random(0).random())
+assert rounds < 9, "too many rounds"
+rounds"""
+
+
+@pytest.fixture
+def fresh(tmp_path):
+    """A notebook never executed, beside the file that it reads."""
+    (tmp_path / "beside.txt").write_text("found")
+    notebook = executed()
+    notebook.cells[2:] = [new_code_cell(BODY)]
+    return write(tmp_path / "fresh.ipynb", notebook)
+
+
+def test_refresh_twice_is_byte_identical_and_passes_the_check(fresh):
+    notebook = json.loads(fresh.read_text())
+    notebook["metadata"].update(papermill={"x": 1}, widgets={})
+    notebook["cells"][2]["metadata"] = {"execution": {"iopub.status.busy": "now"}}
+    notebook["cells"][2]["id"] = notebook["cells"][1]["id"]
+    del notebook["cells"][0]["id"]
+    twin = fresh.with_name("twin.ipynb")
+    for path in (fresh, twin):
+        path.write_text(json.dumps(notebook))
+    notebooks.refresh(fresh)
+    notebooks.refresh(twin)
+    once = fresh.read_bytes()
+    assert twin.read_bytes() == once
+    assert notebooks.problems(fresh) == ([], 1)
+    text = json.loads(once)["cells"][2]["outputs"][0]["text"]
+    assert text[0] == f"0.5 2 parallel {fresh.parent.name} found\n"
+    assert text[1].startswith("1 ")
+    notebooks.refresh(fresh)
+    assert fresh.read_bytes() == once
+
+
+def test_rerun_executes_with_the_values_given_and_names_a_failing_cell(fresh, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    before = fresh.read_bytes()
+    assert notebooks.main(["run", "fresh.ipynb", "-p", "tau", "-0.25", "-p", "update", "chained"]) == 0
+    cells = json.loads((tmp_path / "runs" / "fresh.ipynb").read_text())["cells"]
+    assert any(f"-0.25 2 chained {tmp_path.name} found" in str(cell.get("outputs")) for cell in cells)
+    assert notebooks.main(["run", "fresh.ipynb", "-p", "rounds", "9"]) == 1
+    assert "AssertionError: too many rounds; runs/fresh.ipynb shows where" in capsys.readouterr().err
+    assert fresh.read_bytes() == before
+
+
+def test_a_failing_cell_leaves_the_notebook_as_it_was(fresh, capsys):
+    fresh.write_text(fresh.read_text().replace("import os, random", "1 / 0"))
+    before = fresh.read_bytes()
+    assert notebooks.main(["refresh", str(fresh)]) == 1
+    assert "ZeroDivisionError" in capsys.readouterr().err
+    assert fresh.read_bytes() == before

@@ -1,0 +1,977 @@
+"""SCAFFOLD, FedDANE, FedPer, FedDist, CFL, FedFomo, FedGroup, robust clustering and the stand-in for CGPFL.
+
+Each against rounds computed by hand, against simpler methods under the exact conditions of an identity, and against
+what it may send and may know.
+"""
+
+from dataclasses import replace
+from itertools import combinations, pairwise
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from every import bits, remembered
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from scipy.stats import trim_mean
+from tiny import federation, gradient, loss, network, run, simulation, train
+from torch import nn
+
+from cflkit import methods, rng
+from cflkit.federation import Federation, Samples
+from cflkit.memory import Memory
+from cflkit.methods import (
+    CFL,
+    CGPFLLike,
+    FedAvg,
+    FedDANE,
+    FedDist,
+    FedFomo,
+    FedGroup,
+    FedPer,
+    FedSGD,
+    LCFed,
+    LocalOnly,
+    Robust,
+    Scaffold,
+)
+from cflkit.methods.cfl import bipartition, certified, cosines
+from cflkit.methods.fedgroup import edc
+from cflkit.methods.robust import central, trimmed_kmeans, trimmed_mean
+from cflkit.network import Rows, Uploads
+from cflkit.training import SGD
+
+# Five clients of 2, 3, 2, 3 and 4 samples, two pixels each.
+# 0, 2 and 4 see label 0 to the right; 1 and 3 see it to the left.
+CLIENTS = [
+    (np.array([[3, 0], [2, 1]]), np.array([0, 0])),
+    (np.array([[3, 1], [0, 2], [4, 0]]), np.array([1, 0, 1])),
+    (np.array([[2, 0], [1, 3]]), np.array([0, 1])),
+    (np.array([[4, 1], [2, 0], [0, 3]]), np.array([1, 1, 0])),
+    (np.array([[5, 1], [3, 0], [1, 2], [0, 1]]), np.array([0, 0, 1, 1])),
+]
+SIZES = [2, 3, 2, 3, 4]
+N = len(CLIENTS)
+THREE_STEPS = {"local": SGD(0.1, epochs=3)}
+STILL = {"local": SGD(0.1, epochs=0)}
+MINIBATCH = {"model": "mlp16", "local": SGD(0.1, epochs=2, batch_size=4), "rounds": 3, "participation": 0.5}
+FULL_STEP = {"model": "mlp16", "local": SGD(0.1), "rounds": 3}
+
+
+def close(ours, theirs, atol=1e-12):
+    np.testing.assert_allclose(np.asarray(ours), np.asarray(theirs), rtol=0, atol=atol)
+
+
+def tiny_fed() -> Federation:
+    return federation(*CLIENTS)
+
+
+def initial():
+    return simulation(FedAvg(), tiny_fed()).task.init()[0].numpy()
+
+
+def rounds(method, fed, **how):
+    """The server's state after every round, and the memory after the last."""
+    rig = simulation(method, fed, **how)
+    memory = Memory()
+    server, found = method.start(rig.network(0, memory)), []
+    for t, clients in enumerate(rig.schedule, 1):
+        server = method.round(server, clients, rig.network(t, memory))
+        found.append(server)
+    return found, memory
+
+
+def average(rows, weights=None):
+    return np.average(np.asarray(rows), axis=0, weights=weights)
+
+
+@pytest.fixture
+def uneven(ragged):
+    """Four clients of 2, 5, 13 and 22 real digits."""
+    return ragged(2, 5, 13, 22)
+
+
+class Given:
+    """A network whose clients upload what the test says, whatever they are asked."""
+
+    def __init__(self, uploads=None, round=1, clients=None, seed=0):
+        self.uploads, self.round, self.seed = uploads, round, seed
+        self.task = SimpleNamespace(clients=clients)
+
+    def rng(self, *purpose):
+        return rng.generator(self.seed, self.round, *purpose)
+
+    def call(self, clients, work, **_):
+        ones = torch.ones(len(clients), dtype=torch.int64)
+        return Uploads({"model": Rows([self.uploads])}, clients, ones)
+
+
+# ------------------------------------------------------------------ SCAFFOLD
+@pytest.mark.parametrize("option", ["I", "II"])
+def test_scaffold_by_hand(option):
+    how = THREE_STEPS | {"rounds": 4, "participation": 0.6}
+    x, c, own = initial(), np.zeros(6), np.zeros((N, 6))
+    for sampled in simulation(Scaffold(), tiny_fed(), **how).schedule:
+        trained, changes = [], []
+        for i in sampled.tolist():
+            y = x
+            for _ in range(3):
+                y = y - 0.1 * (gradient(y, *CLIENTS[i]) - own[i] + c)
+            new = gradient(x, *CLIENTS[i]) if option == "I" else own[i] - c + (x - y) / (3 * 0.1)
+            trained.append(y)
+            changes.append(new - own[i])
+            own[i] = new
+        x, c = x + 0.5 * (average(trained) - x), c + sum(changes) / N
+    found = run(Scaffold(lr_server=0.5, option=option), tiny_fed(), **how)
+    close(found.server["model"], x)
+    close(found.server["control"], c)
+    for i in range(N):
+        close(found.memory.get("control", i), own[i])
+
+
+def test_a_client_with_several_batches_divides_by_all_its_steps(uneven):
+    """Option II reads the mean of its corrected gradients off the distance moved, however many steps there were."""
+    found, memory = rounds(Scaffold(), uneven, **(MINIBATCH | {"rounds": 1, "participation": 1.0}))
+    x = simulation(Scaffold(), uneven, **MINIBATCH).task.init()[0]
+    average_of = run(FedAvg("uniform"), uneven, **(MINIBATCH | {"rounds": 1, "participation": 1.0}))
+    assert torch.equal(found[0]["model"], average_of.server["model"])  # all controls are 0 in round 1
+    rig = simulation(LocalOnly(), uneven, **(MINIBATCH | {"rounds": 1, "participation": 1.0}))
+    trained = rig.run().memory
+    for i, n in enumerate((2, 5, 13, 22)):
+        steps = 2 * -(-n // 4)
+        close(memory.get("control", i), (x - trained.get("personal", i)) / (steps * 0.1))
+
+
+def test_with_its_controls_frozen_at_zero_scaffold_is_fedavg_bit_for_bit(uneven):
+    class Frozen(Scaffold):
+        def client(self, down, memory, data, local):
+            up = super().client(down, memory, data, local)
+            memory["control"] = 0 * up["model"]
+            return up | {"change": 0 * up["change"]}
+
+    frozen, fedavg = (run(m, uneven, **MINIBATCH).server["model"] for m in (Frozen(), FedAvg("uniform")))
+    assert torch.equal(frozen, fedavg)
+    assert not torch.allclose(run(Scaffold(), uneven, **MINIBATCH).server["model"], fedavg, atol=1e-4)
+
+
+@pytest.mark.parametrize("option", ["I", "II"])
+def test_with_everybody_and_one_step_scaffold_is_fedsgd(uneven, option):
+    """The corrections cancel in the mean, because they sum to nothing."""
+    scaffold, fedsgd = (run(m, uneven, **FULL_STEP).server for m in (Scaffold(option=option), FedSGD("uniform")))
+    close(scaffold["model"], fedsgd["model"])
+    some = FULL_STEP | {"participation": 0.5}
+    scaffold, fedsgd = (run(m, uneven, **some).server for m in (Scaffold(option=option), FedSGD("uniform")))
+    assert not torch.allclose(scaffold["model"], fedsgd["model"], atol=1e-5)
+
+
+@pytest.mark.parametrize("option", ["I", "II"])
+def test_the_servers_control_is_the_mean_of_all_clients_controls(uneven, option):
+    method, how = Scaffold(lr_server=0.7, option=option), MINIBATCH | {"rounds": 5}
+    rig, memory = simulation(method, uneven, **how), Memory()
+    server = method.start(rig.network(0, memory))
+    for t, clients in enumerate(rig.schedule, 1):
+        server = method.round(server, clients, rig.network(t, memory))
+        kept = [memory.get("control", i) for i in range(4)]
+        assert t > 1 or None in kept  # not everybody is sampled at once
+        close(sum(k for k in kept if k is not None) / 4, server["control"])
+
+
+def test_the_optimum_stays_where_it_is_under_scaffold_and_drifts_under_fedavg():
+    """With c_i the clients' gradients there, which sum to nothing, every local step is along a zero gradient."""
+    two = [
+        (np.array([[1, 0]] * 3), np.array([0, 0, 1])),
+        (np.array([[1, 0]] * 2 + [[0, 2]] * 3), np.array([1, 1, 1, 0, 1])),
+    ]
+    w = np.zeros(6)
+    for _ in range(2000):
+        w = w - average([gradient(w, *c) for c in two])
+    slopes = [gradient(w, *c) for c in two]
+    assert np.linalg.norm(average(slopes)) < 1e-12 < 0.1 < np.linalg.norm(slopes[0])
+    memory, rig = Memory(), simulation(Scaffold(), federation(*two), local=SGD(0.1, epochs=9))
+    for i, slope in enumerate(slopes):
+        memory.put("control", i, torch.tensor(slope), 0)
+    server, both = {"model": torch.tensor(w), "control": torch.zeros(6, dtype=torch.float64)}, torch.arange(2)
+    for method, drift in ((Scaffold(), False), (FedAvg("uniform"), True)):
+        moved = method.round(server, both, rig.network(1, memory))["model"].numpy() - w
+        assert (np.linalg.norm(moved) > 1e-3) == drift
+        assert drift or np.linalg.norm(moved) < 1e-10
+
+
+# ------------------------------------------------------------------ FedDANE
+def dane(w, first, second, mu=0.7, steps=3):
+    g = average([gradient(w, *CLIENTS[i]) for i in first])
+    trained = []
+    for i in second:
+        v, correction = w, g - gradient(w, *CLIENTS[i])
+        for _ in range(steps):
+            v = v - 0.1 * (gradient(v, *CLIENTS[i]) + correction + mu * (v - w))
+        trained.append(v)
+    return average(trained)
+
+
+def test_feddane_by_hand():
+    how = THREE_STEPS | {"rounds": 3, "participation": 0.6}
+    w = initial()
+    for sampled in simulation(FedDANE(), tiny_fed(), **how).schedule:
+        w = dane(w, sampled.tolist(), sampled.tolist())
+    close(run(FedDANE(mu=0.7, second="same"), tiny_fed(), **how).server["model"], w)
+
+
+def test_feddane_solves_on_a_second_set_of_as_many_clients_drawn_anew():
+    """Of all sets of three, exactly one explains each round; and it is not always the first exchange's."""
+    how = THREE_STEPS | {"rounds": 4, "participation": 0.6}
+    rig = simulation(FedDANE(), tiny_fed(), **how)
+    before, seen = initial(), []
+    for server, sampled in zip(rounds(FedDANE(mu=0.7), tiny_fed(), **how)[0], rig.schedule, strict=True):
+        after = server["model"].numpy()
+        guesses = [s for s in combinations(range(N), 3)
+                   if np.abs(dane(before, sampled.tolist(), s) - after).max() < 1e-12]  # fmt: skip
+        assert len(guesses) == 1
+        seen.append((tuple(sampled.tolist()), guesses[0]))
+        before = after
+    assert any(first != second for first, second in seen)
+    assert len({second for _, second in seen}) > 1
+
+
+def test_with_everybody_the_second_set_is_the_first(uneven):
+    how = MINIBATCH | {"participation": 1.0}
+    one, two = (run(FedDANE(mu=0.1, second=s), uneven, **how).server for s in ("independent", "same"))
+    assert torch.equal(one["model"], two["model"])
+
+
+@pytest.mark.parametrize("second", ["independent", "same"])
+@pytest.mark.parametrize("mu", [0.0, 5.0])
+def test_after_one_full_batch_step_every_client_has_moved_by_the_mean_gradient(uneven, second, mu):
+    moves = []
+
+    class Spied(FedDANE):
+        def client_solve(self, held, down, memory, data, local):
+            up = super().client_solve(held, down, memory, data, local)
+            w = down.get("model", held)
+            moves.append((up["model"] - w, -0.1 * down["gradient"]))
+            return up
+
+    how = FULL_STEP | {"participation": 0.5}
+    found = run(Spied(mu=mu, second=second), uneven, **how).server["model"]
+    assert len(moves) == 3
+    for moved, expected in moves:
+        close(moved, expected.expand(2, -1))
+    close(found, run(FedSGD("uniform"), uneven, **how).server["model"])
+
+
+# ------------------------------------------------------------------ FedPer
+def two_layers():
+    return nn.Sequential(nn.Flatten(), nn.Linear(2, 2), nn.Linear(2, 2))
+
+
+def two_layer_step(w, x, y, lr=0.1):
+    """One step of z = B (A x + a) + b, where w holds A, a, B, b."""
+    A, a, B, b = w[:4].reshape(2, 2), w[4:6], w[6:10].reshape(2, 2), w[10:]
+    h = x @ A.T + a
+    p = np.exp(h @ B.T + b)
+    p /= p.sum(1, keepdims=True)
+    p[np.arange(len(y)), y] -= 1
+    p /= len(y)
+    delta = p @ B
+    return w - lr * np.concatenate([(delta.T @ x).ravel(), delta.sum(0), (p.T @ h).ravel(), p.sum(0)])
+
+
+@pytest.mark.parametrize("weights", ["n", "uniform"])
+def test_fedper_by_hand(weights):
+    how = THREE_STEPS | {"rounds": 3, "participation": 0.6, "model": two_layers}
+    method = FedPer(weights=weights)
+    rig = simulation(method, tiny_fed(), **how)
+    start = rig.task.init()[0].numpy()
+    phi, heads = start[:6], np.repeat(start[None, 6:], N, axis=0)
+    for sampled in rig.schedule:
+        bodies = []
+        for i in sampled.tolist():
+            w = np.concatenate([phi, heads[i]])
+            for _ in range(3):
+                w = two_layer_step(w, *CLIENTS[i])
+            bodies.append(w[:6])
+            heads[i] = w[6:]
+        phi = average(bodies, [SIZES[i] for i in sampled] if weights == "n" else None)
+    found = rig.run()
+    close(found.server["model"], np.concatenate([phi, start[6:]]))  # the server's head is where heads begin
+    served = method.personal(found.server, torch.arange(N), rig.network(4, found.memory)).dense()
+    close(served, [np.concatenate([phi, h]) for h in heads])
+    assert method.serve(found.server, torch.arange(N), None) is None
+
+
+@pytest.mark.parametrize("weights", ["n", "uniform"])
+def test_fedper_with_nothing_private_is_fedavg_bit_for_bit(uneven, weights):
+    per, fedavg = (run(m, uneven, **MINIBATCH) for m in (FedPer("none", weights), FedAvg(weights)))
+    assert torch.equal(per.server["model"], fedavg.server["model"])
+    assert per.final["up"] == fedavg.final["up"]
+    assert not torch.allclose(run(FedPer("head", weights), uneven, **MINIBATCH).server["model"],
+                              fedavg.server["model"], atol=1e-4)  # fmt: skip
+
+
+def test_fedper_with_everything_private_is_local_only_bit_for_bit(uneven):
+    per, local = (run(m, uneven, **MINIBATCH) for m in (FedPer("all"), LocalOnly()))
+    rig = simulation(FedPer("all"), uneven, **MINIBATCH)
+    assert torch.equal(per.server["model"], rig.task.init()[0])
+    assert per.final["down"] == per.final["up"] == 0
+    everybody, net = torch.arange(4), rig.network(4, per.memory)
+    other = simulation(LocalOnly(), uneven, **MINIBATCH).network(4, local.memory)
+    assert torch.equal(FedPer("all").personal(per.server, everybody, net).dense(),
+                       LocalOnly().personal(local.server, everybody, other).dense())  # fmt: skip
+
+
+# ------------------------------------------------------------------ FedDist
+@pytest.mark.parametrize(("weights", "mass"), [("uniform", None), ("n", SIZES)])
+def test_feddist_by_hand(weights, mass):
+    w = initial()
+    for _ in range(2):
+        w = w + 0.6 * (average([train(w, *c, steps=3) for c in CLIENTS], mass) - w)
+    close(run(FedDist(weights), tiny_fed(), rounds=2, **THREE_STEPS).server["model"], w)
+
+
+@pytest.mark.parametrize("weights", ["n", "uniform"])
+def test_a_whole_step_of_feddist_is_fedavg_and_none_stands_still_bit_for_bit(uneven, weights):
+    whole, none = (run(FedDist(weights, epsilon=e), uneven, **MINIBATCH).server["model"] for e in (1, 0))
+    assert torch.equal(whole, run(FedAvg(weights), uneven, **MINIBATCH).server["model"])
+    assert torch.equal(none, simulation(FedAvg(), uneven, **MINIBATCH).task.init()[0])
+    assert FedDist().weights == "uniform" and FedDist().epsilon == 0.6
+
+
+# ------------------------------------------------------------------ CFL
+ALWAYS = {"eps1": 1e9, "eps2": 0.0, "min_round": 1}
+
+
+def halves(updates):
+    """The bipartition with the least maximal cosine across, by trying all; the half of the first client is 0."""
+    n, unit = len(updates), np.asarray(updates) / np.linalg.norm(updates, axis=1, keepdims=True)
+    alpha, best = unit @ unit.T, (np.inf, None)
+    for code in range(1, 2 ** (n - 1)):
+        half = np.array([0] + [code >> i & 1 for i in range(n - 1)])
+        best = min(best, (alpha[half == 0][:, half == 1].max(), half.tolist()))
+    return best
+
+
+def test_cfl_by_hand():
+    """Two rounds, a split in each: first the two conflicts part, then the larger half again."""
+    w, steps = initial(), 3
+    trained = [train(w, *c, steps=steps) for c in CLIENTS]
+    value, half = halves([v - w for v in trained])
+    assert half == [0, 1, 0, 1, 0] and value < 0.5
+    one, two = average([trained[i] for i in (0, 2, 4)]), average([trained[i] for i in (1, 3)])
+    found, _ = rounds(CFL(**ALWAYS), tiny_fed(), rounds=2, **THREE_STEPS)
+    assert found[0]["assign"].tolist() == half
+    close(found[0]["models"], [one, two])
+    trained = [train([one, two][h], *c, steps=steps) for h, c in zip(half, CLIENTS, strict=True)]
+    _, again = halves([trained[i] - one for i in (0, 2, 4)])
+    label = [0, 1, 2 * again[1], 1, 2 * again[2]]
+    assert found[1]["assign"].tolist() == label  # two members are not more than min_size
+    close(found[1]["models"], [average(np.array(trained)[np.array(label) == c]) for c in range(3)])
+
+
+def test_the_thresholds_are_the_length_of_the_mean_and_the_largest_length():
+    w = initial()
+    updates = np.array([train(w, *c, steps=3) - w for c in CLIENTS])
+    mean, largest = np.linalg.norm(average(updates)), np.linalg.norm(updates, axis=1).max()
+    for eps1, eps2, split in [
+        (mean * 1.01, largest * 0.99, True),
+        (mean * 0.99, largest * 0.99, False),
+        (mean * 1.01, largest * 1.01, False),
+    ]:
+        found, _ = rounds(CFL(eps1, eps2, min_round=1), tiny_fed(), **THREE_STEPS)
+        assert len(found[0]["models"]) == 1 + split
+
+
+def test_no_split_before_min_round_nor_in_small_clusters():
+    found, _ = rounds(CFL(**(ALWAYS | {"min_round": 3})), tiny_fed(), rounds=4, **THREE_STEPS)
+    assert [len(s["models"]) for s in found] == [1, 1, 2, 3]
+    found, _ = rounds(CFL(**ALWAYS, min_size=5), tiny_fed(), rounds=2, **THREE_STEPS)
+    assert [len(s["models"]) for s in found] == [1, 1]
+    assert (CFL().eps1, CFL().eps2, CFL().min_round, CFL().min_size) == (0.4, 1.6, 21, 2)  # released: c_round > 20
+
+
+def test_cfl_that_never_splits_is_uniform_fedavg_bit_for_bit(uneven):
+    found, fedavg = (run(m, uneven, **MINIBATCH).server
+                     for m in (CFL(eps1=0, eps2=0, min_round=1, min_size=1), FedAvg("uniform")))  # fmt: skip
+    assert torch.equal(found["models"], fedavg["model"][None]) and not found["assign"].any()
+
+
+@pytest.mark.parametrize("linkage", ["single", "complete"])
+def test_cfl_down_to_singletons_is_local_only(uneven, linkage):
+    """A client that is alone trains alone; two clients are alone after round 1, and local-only bit for bit."""
+    method, how = CFL(**ALWAYS, min_size=1, linkage=linkage), MINIBATCH | {"participation": 1.0, "rounds": 5}
+    found, _ = rounds(method, uneven, **how)
+    assert [len(s["models"]) for s in found][-1] == 4
+    rig = simulation(method, uneven, **how)
+    for t, (before, after) in enumerate(pairwise(found), 2):
+        assign, alone = before["assign"], torch.bincount(before["assign"])[before["assign"]] == 1
+        for i in torch.nonzero(alone).flatten().tolist():
+            start = before["models"][assign[i]]
+            work = rig.network(t, Memory()).call(
+                torch.tensor([i]), lambda d, m, data, local, start=start: {"model": local.sgd(start, data)}
+            )
+            assert torch.equal(after["models"][after["assign"][i]], work["model"][0])
+    pair = federation(*CLIENTS[:2])
+    cfl, local = (run(m, pair, rounds=3, **THREE_STEPS) for m in (method, LocalOnly()))
+    for i in range(2):
+        assert torch.equal(cfl.server["models"][i], local.memory.get("personal", i))
+
+
+def vectors(n, dim=3):
+    return st.lists(st.lists(st.integers(-9, 9), min_size=dim, max_size=dim), min_size=n[0], max_size=n[1])
+
+
+@given(vectors((1, 1)), st.integers(2, 9), st.floats(0, 20), st.floats(0, 20))
+def test_equal_updates_never_split_while_eps1_is_at_most_eps2(update, copies, one, other):
+    eps1, eps2 = sorted((one, other))
+    updates = torch.tensor(update, dtype=torch.float64).expand(copies, -1)
+    assert not CFL(eps1, eps2, min_size=1).in_conflict(updates)
+    length = float(updates[0].norm())
+    assert length == 0 or CFL(2 * length, length / 2, min_size=1).in_conflict(updates)  # the order is needed
+
+
+@given(vectors((2, 7)), st.sampled_from(["single", "complete"]))
+def test_single_linkage_is_the_best_bipartition(rows, method):
+    updates = torch.tensor(rows, dtype=torch.float64)
+    assume((updates.norm(dim=1) > 0).all())
+    half = bipartition(updates, method)
+    assert half[0] == 0 and half.max() == 1  # two halves, neither empty
+    best, _ = halves(updates)
+    across = float(cosines(updates)[half == 0][:, half == 1].max())
+    assert across >= best - 1e-12
+    if method == "single":
+        assert across == pytest.approx(best, abs=1e-12)
+
+
+def test_complete_linkage_need_not_be():
+    """At 0, 39, 80 and 125 degrees the widest gap is the last; complete linkage halves the angle instead."""
+    angle = torch.tensor([0.0, 39, 80, 125], dtype=torch.float64).deg2rad()
+    updates = torch.stack([angle.cos(), angle.sin()], 1)
+    assert bipartition(updates, "single").tolist() == halves(updates)[1] == [0, 0, 0, 1]
+    assert bipartition(updates, "complete").tolist() == [0, 0, 1, 1]
+
+
+def test_cosines_ignore_length_and_have_a_value_for_no_update():
+    r = 0.5**0.5
+    found = cosines(torch.tensor([[2.0, 0], [0, 0], [1, 1], [-9, 0]]))
+    close(found, [[1, 0, r, -1], [0, 0, 0, 0], [r, 0, 1, -r], [-1, 0, -r, 1]])
+
+
+def polar(degrees):
+    return torch.tensor([np.cos(np.deg2rad(degrees)), np.sin(np.deg2rad(degrees))])[None]
+
+
+def test_the_certificate_by_hand():
+    """(1, 1/2) and (1, -1/2) deviate by 1/2 from (1, 0): no cosine across may reach sqrt((1 - 1/2) / 2) = 1/2."""
+    side = torch.tensor([[1, 0.5], [1, -0.5]], dtype=torch.float64)
+    half = torch.tensor([0, 0, 1])
+    edge = np.rad2deg(np.arctan(0.5)) + 60
+    assert certified(torch.cat([side, polar(edge + 0.1)]), half)
+    assert not certified(torch.cat([side, polar(edge - 0.1)]), half)
+    assert certified(torch.cat([side, 7 * polar(edge + 0.1)]), half)  # lengths across do not matter
+    wide = torch.tensor([[1, 1], [1, -1]], dtype=torch.float64)  # gamma = 1
+    assert not certified(torch.cat([wide, polar(180)]), half)
+    assert certified(torch.cat([0.99 * wide + torch.tensor([0.05, 0]), polar(180)]), half)
+
+
+def test_a_split_that_is_not_certified_is_not_made():
+    updates = torch.cat([torch.tensor([[1, 0.5], [1, -0.5]], dtype=torch.float64), polar(85)])
+    server = {"models": torch.zeros(1, 2, dtype=torch.float64), "assign": torch.zeros(3, dtype=torch.int64)}
+    plain = CFL(**ALWAYS).round(server, torch.arange(3), Given(updates))
+    assert plain["assign"].tolist() == [0, 0, 1]
+    close(plain["models"], [[1, 0], updates[2].tolist()])
+    tested = CFL(**ALWAYS, gamma_test=True).round(server, torch.arange(3), Given(updates))
+    assert tested["assign"].tolist() == [0, 0, 0]
+    close(tested["models"], updates.mean(0)[None])
+
+
+@given(st.integers(2, 9), st.integers(0, 99), st.sampled_from(["single", "complete"]), st.booleans())
+def test_clusters_stay_a_partition_through_nested_splits(n, seed, linkage, everybody):
+    """Each round refines the last; a cluster's model is the plain mean of its sampled members, or what it was."""
+    random = np.random.default_rng(seed)
+    method = CFL(eps1=2, eps2=0.5, min_round=1, min_size=int(random.integers(1, 3)), linkage=linkage)
+    server = {"models": torch.zeros(1, 3, dtype=torch.float64), "assign": torch.zeros(n, dtype=torch.int64)}
+    for t in range(1, 6):
+        size = n if everybody else int(random.integers(1, n + 1))
+        clients = torch.from_numpy(np.sort(random.choice(n, size, replace=False)))
+        uploads = server["models"][server["assign"][clients]] + torch.from_numpy(random.normal(size=(size, 3)))
+        before, server = server, method.round(server, clients, Given(uploads, t))
+        old, new, k = before["assign"], server["assign"], len(server["models"])
+        assert sorted(set(new.tolist())) == list(range(k))
+        for c in range(k):
+            assert len(set(old[new == c].tolist())) == 1
+            inside = new[clients] == c
+            if inside.any():
+                close(server["models"][c], uploads[inside].mean(0))
+            else:
+                assert torch.equal(server["models"][c], before["models"][c])
+        unsampled = np.setdiff1d(np.arange(n), clients.numpy())
+        assert torch.equal(new[unsampled], old[unsampled])
+
+
+# ------------------------------------------------------------------ FedFomo
+def parts(client, seed=0, share=0.2):
+    """The held-out and the remaining samples of a client."""
+    x, y = CLIENTS[client]
+    order = rng.generator(seed, client, "holdout").permutation(len(y))
+    cut = max(1, min(len(y) - 1, round(share * len(y))))
+    return (x[order[:cut]], y[order[:cut]]), (x[order[cut:]], y[order[cut:]])
+
+
+def some_models(seed=3, scale=0.5):
+    return np.random.default_rng(seed).normal(size=(N, 6)) * scale
+
+
+def fomo_weights(models, client, offers):
+    held = parts(client)[0]
+    own = loss(models[client], *held)
+    gain = [(own - loss(models[n], *held)) / np.linalg.norm(models[n] - models[client]) for n in offers]
+    clipped = np.maximum(gain, 0)
+    return clipped / clipped.sum() if clipped.sum() > 0 else clipped
+
+
+def test_fedfomo_by_hand():
+    models = some_models()
+    server = {"models": torch.tensor(models), "useful": torch.full((N, N), 0.25, dtype=torch.float64)}
+    found = FedFomo(models=4).round(server, torch.tensor([0, 1, 3]), network(FedFomo(), tiny_fed(), **THREE_STEPS))
+    helped = 0
+    for i in range(N):
+        others = [n for n in range(N) if n != i]
+        if i in (0, 1, 3):
+            w = fomo_weights(models, i, others)
+            mixed = models[i] + sum(a * (models[n] - models[i]) for a, n in zip(w, others, strict=True))
+            close(found["models"][i], train(mixed, *parts(i)[1], steps=3))
+            close(found["useful"][i, others], 0.25 + w)
+            helped += (w > 0).sum()
+            assert w.sum() == pytest.approx(1) or not w.any()
+        else:
+            assert torch.equal(found["models"][i], server["models"][i])
+            assert found["useful"][i].tolist() == [0.25] * N
+    assert 2 < helped < 12  # some offers helped and some were clipped
+
+
+def test_without_offers_fedfomo_is_local_only_on_what_is_not_held_out():
+    how = {"local": SGD(0.1, epochs=3, batch_size=1), "rounds": 3, "participation": 0.6}
+    alone = run(LocalOnly(), federation(*(parts(i)[1] for i in range(N))), **how)
+    found = run(FedFomo(models=0), tiny_fed(), **how)
+    met = [i for i in range(N) if alone.memory.get("personal", i) is not None]
+    assert len(met) > 3
+    for i in met:
+        assert torch.equal(found.server["models"][i], alone.memory.get("personal", i))
+    assert not found.server["useful"].any()
+
+
+def test_a_client_whom_no_offer_helps_goes_on_from_its_own_model():
+    """Its own model has been trained on what it holds out; the others' are that model turned around."""
+    models = np.zeros((N, 6))
+    models[0] = train(np.zeros(6), *parts(0)[0], steps=50)
+    models[1:] = -models[0]
+    server = {"models": torch.tensor(models), "useful": torch.zeros(N, N, dtype=torch.float64)}
+    found = FedFomo(models=4).round(server, torch.tensor([0, 1]), network(FedFomo(), tiny_fed(), **STILL))
+    assert torch.equal(found["models"][0], server["models"][0]) and not found["useful"][0].any()
+
+
+def test_equal_models_have_no_distance_and_no_weight():
+    """So in the first round, where all start alike, everybody trains from the common start."""
+    found = run(FedFomo(models=4), tiny_fed(), **STILL)
+    close(found.server["models"], np.repeat(initial()[None], N, axis=0))
+    assert not found.server["useful"].any()
+
+
+def test_downloads_are_the_most_useful_unless_chance_decides_and_its_share_decays():
+    n, method = 150, FedFomo(models=2, epsilon=1.0, decay=0.25)
+    useful = torch.zeros(n, n, dtype=torch.float64)
+    best = (torch.arange(n)[:, None] + torch.tensor([1, 2])) % n
+    useful.scatter_(1, best, torch.tensor([2.0, 1.0], dtype=torch.float64).expand(n, -1))
+    for round, share in ((1, 0.0), (3, 0.5), (4, 0.75), (5, 1.0), (9, 1.0)):
+        offers = method.offers(useful, torch.arange(n), Given(round=round, clients=n))
+        assert offers.shape == (n, 2) and (offers != torch.arange(n)[:, None]).all()
+        assert (offers[:, 0] != offers[:, 1]).all()
+        greedy = float((offers == best).all(1).double().mean())
+        assert abs(greedy - share) < 0.1 if 0 < share < 1 else greedy == share
+    assert FedFomo(models=9).offers(torch.zeros(3, 3), torch.arange(3), Given(clients=3)).shape == (3, 2)
+
+
+# ------------------------------------------------------------------ FedGroup
+def test_edc_by_hand():
+    """Columns of different size make the singular directions the axes, in the order of their lengths."""
+    updates = torch.tensor([[0, 4, 0], [0, 3, 0], [2, 0, 0], [0, 0, -1], [3, 4, 0]], dtype=torch.float64)
+    updates[4] = torch.tensor([0, -1, 0])
+    close(edc(updates, 2).abs(), [[1, 0], [1, 0], [0, 1], [0, 0], [1, 0]])
+    first = edc(updates, 2)[:, 0]
+    assert first[0] == first[1] == -first[4]  # opposite updates are far apart
+
+
+@given(vectors((3, 6), dim=4), st.integers(1, 3))
+def test_edc_is_the_cosine_with_each_leading_direction(rows, k):
+    updates = np.array(rows, float)
+    assume((np.linalg.norm(updates, axis=1) > 0).all())
+    values, vectors_ = np.linalg.eigh(updates.T @ updates)
+    assume(np.diff(values).min() > 1e-3)  # else directions are not determined
+    V = vectors_[:, ::-1][:, :k]
+    expected = updates @ V / np.linalg.norm(updates, axis=1, keepdims=True)
+    close(edc(torch.tensor(updates), k).abs(), np.abs(expected), atol=1e-9)
+
+
+def best_groups(points, k=2):
+    """The 2-means optimum by trying all bipartitions; the group of the first is 0."""
+
+    def cost(half):
+        return sum(((points[half == c] - points[half == c].mean(0)) ** 2).sum() for c in range(k))
+
+    codes = [np.array([0] + [code >> i & 1 for i in range(len(points) - 1)]) for code in range(1, 2 ** (N - 1))]
+    return min(codes, key=cost)
+
+
+def test_fedgroup_by_hand():
+    w = initial()
+    first = np.array([train(w, *c, steps=1) for c in CLIENTS])  # one epoch of pre-training, whatever comes later
+    V = np.linalg.svd(first - w, full_matrices=False)[2][:2]
+    points = (first - w) @ V.T / np.linalg.norm(first - w, axis=1, keepdims=True)
+    group = best_groups(points)
+    assert group.tolist() == [0, 1, 0, 1, 0]
+    start = [average(first[group == c]) for c in (0, 1)]  # plain means
+    models = start
+    for _ in range(2):
+        trained = np.array([train(models[g], *c, steps=3) for g, c in zip(group, CLIENTS, strict=True)])
+        before, models = models, [average(trained[group == c], np.array(SIZES)[group == c]) for c in (0, 1)]
+    found = run(FedGroup(k=2), tiny_fed(), rounds=2, **THREE_STEPS).server
+    flip = int(found["assign"][0])  # k-means may call the first group 1
+    assert (found["assign"] ^ flip).tolist() == group.tolist()
+    close(found["models"][[flip, 1 - flip]], models)
+    close(found["moved"][[flip, 1 - flip]], np.array(models) - np.array(before))
+    close(found["initial"], w)
+
+
+def test_a_newcomer_joins_the_group_that_moved_its_way_last():
+    method = FedGroup(k=2, pretrain=1, pretrain_epochs=2)
+    rig = simulation(method, tiny_fed(), **THREE_STEPS)
+    server = method.start(rig.network(0, Memory()))
+    known = torch.nonzero(server["assign"] >= 0).flatten().tolist()
+    assert len(known) == 2  # min(pretrain k, N), one a group
+    w = initial()
+    show = np.array([train(w, *c, steps=2) - w for c in CLIENTS])
+    for i in known:
+        close(server["moved"][server["assign"][i]], show[i])
+    turned = server | {"moved": -server["moved"]}  # and not by the groups' models
+    served = method.serve(server, torch.arange(N), rig.network(1, Memory()))
+    for state in (server, turned):
+        moved = state["moved"].numpy()
+        cosine = show @ moved.T / np.linalg.norm(show, axis=1, keepdims=True) / np.linalg.norm(moved, axis=1)
+        after = method.round(state, torch.arange(1, N), rig.network(1, Memory()))
+        for i in range(N):
+            if i in known or i == 0:
+                assert after["assign"][i] == server["assign"][i]
+            else:
+                assert after["assign"][i] == cosine[i].argmax()
+                assert state is turned or served.index[i] == cosine[i].argmax()
+    again = method.round(after, torch.arange(N), rig.network(2, Memory()))
+    assert torch.equal(again["assign"][after["assign"] >= 0], after["assign"][after["assign"] >= 0])  # static
+
+
+def test_one_group_is_fedavg_from_the_mean_pretrained_model(uneven):
+    method, fedavg = FedGroup(k=1, pretrain=4), FedAvg()
+    rig = simulation(method, uneven, **MINIBATCH)
+    server = method.start(rig.network(0, Memory()))
+    epoch = simulation(LocalOnly(), uneven, **(MINIBATCH | {"local": SGD(0.1, batch_size=4)}))
+    trained = epoch.network(0, Memory()).call(
+        torch.arange(4), lambda d, m, data, local: {"model": local.sgd(epoch.task.init()[0], data)}
+    )["model"]
+    assert torch.equal(server["models"][0], trained.mean())
+    plain = {"model": trained.mean()}
+    for t, clients in enumerate(rig.schedule, 1):
+        server = method.round(server, clients, rig.network(t, Memory()))
+        plain = fedavg.round(plain, clients, rig.network(t, Memory()))
+        assert torch.equal(server["models"][0], plain["model"])
+
+
+# ------------------------------------------------------------------ robust clustering
+def test_trimmed_mean_by_hand():
+    points = torch.tensor([[1.0, 9], [2, -1e6], [3, 3], [1e6, 6], [7, 5]], dtype=torch.float64)
+    close(trimmed_mean(points, 0.2), [4, 14 / 3])  # 2, 3, 7 and 3, 5, 6: each coordinate for itself
+    close(trimmed_mean(points, 0.4), [3, 5])  # the median
+    close(trimmed_mean(points, 0.19), points.mean(0))  # less than one of five
+    close(trimmed_mean(points[:1], 0.49), points[0])
+
+
+@given(st.integers(1, 30), st.floats(0, 0.49), st.integers(0, 99))
+def test_trimmed_mean_is_scipys(n, trim, seed):
+    points = np.random.default_rng(seed).normal(size=(n, 3))
+    close(trimmed_mean(torch.tensor(points), trim), trim_mean(points, trim))
+
+
+@given(st.integers(10, 40), st.integers(2, 5), st.integers(1, 3), st.integers(0, 99))
+def test_without_trimming_it_is_lloyds_algorithm(n, k, iterations, seed):
+    random = np.random.default_rng(seed)
+    points, centres = random.normal(size=(n, 2)), random.normal(size=(k, 2))
+    centres[0] += 100  # stays empty
+    found, assign = trimmed_kmeans(torch.tensor(points), torch.tensor(centres), 0.0, iterations)
+    for _ in range(iterations):
+        label = ((points[:, None] - centres) ** 2).sum(-1).argmin(1)
+        centres = np.array([points[label == c].mean(0) if (label == c).any() else centres[c] for c in range(k)])
+    close(found, centres)
+    assert assign.tolist() == ((points[:, None] - centres) ** 2).sum(-1).argmin(1).tolist()
+
+
+def test_an_outlier_moves_a_centre_only_if_too_little_is_trimmed():
+    points = torch.tensor([[0.0, 0], [1, 0], [0, 1], [1, 1], [9, 9], [8, 9], [9, 8], [8, 8], [1e6, 1e6]]).double()
+    centres = points[[0, 4]]
+    clean, _ = trimmed_kmeans(points[:8], centres, 0.25, 8)
+    found, assign = trimmed_kmeans(points, centres, 0.25, 8)  # more than 1 of 5
+    assert assign.tolist() == [0] * 4 + [1] * 5
+    assert torch.equal(found[0], clean[0]) and 8 <= found[1].min() <= found[1].max() <= 9
+    farther = points.clone()
+    farther[8] *= 1000
+    assert torch.equal(trimmed_kmeans(farther, centres, 0.25, 8)[0], found)
+    assert trimmed_kmeans(points, centres, 0.19, 8)[0].max() > 1e5
+
+
+@pytest.mark.parametrize("lie", [1e6, -1e9])
+def test_a_lying_client_neither_seeds_nor_moves_a_centre(lie):
+    class Lied(Robust):
+        def client(self, down, memory, data, local):
+            up = super().client(down, memory, data, local)["model"]
+            up[[client == 10 for client in data.clients]] = lie
+            return {"model": up}
+
+    two_kinds = [CLIENTS[0], CLIENTS[3]] * 5
+    honest = [train(initial(), *c, steps=3) for c in two_kinds[:2]]
+    for seed in range(3):
+        how = THREE_STEPS | {"seed": seed, "rounds": 2}
+        rig = simulation(Lied(k=2, trim=0.2), federation(*two_kinds, CLIENTS[1]), **how)
+        start = rig._start().server
+        w = rig.task.init()[0].numpy()
+        assert sorted(torch.bincount(start["assign"]).tolist()) == [5, 6]
+        trained = [train(w, *c, steps=3) for c in two_kinds[:2]]
+        order = start["assign"][:2].tolist()
+        assert start["assign"][:10].tolist() == order * 5 and sorted(order) == [0, 1]
+        close(start["models"][order], trained)  # all members agree, but for the lie
+        again = [train(m, *c, steps=3) for m, c in zip(trained, two_kinds, strict=False)]
+        again = [train(m, *c, steps=3) for m, c in zip(again, two_kinds, strict=False)]
+        close(rig.run().server["models"][order], again)
+    assert not np.allclose(*honest)
+
+
+def test_the_points_that_may_seed():
+    points = torch.tensor([[0.0], [5], [1], [100], [2], [3]])
+    assert central(points, 4).tolist() == [0, 2, 4, 5]  # nearest to the median, in their order
+    assert central(points, 6).tolist() == list(range(6))
+
+
+def test_robust_by_hand():
+    """Local models, two clusters of them, then means in each without the least and the greatest."""
+    w, kinds = initial(), [0, 1, 0, 1, 0]
+    trained = np.array([train(w, *c, steps=3) for c in CLIENTS])
+    server = run(Robust(k=2, trim=0.34), tiny_fed(), rounds=0, **THREE_STEPS).server
+    flip = int(server["assign"][0])
+    assert (server["assign"] ^ flip).tolist() == kinds
+
+    def centre(rows):
+        return np.median(rows, axis=0) if len(rows) == 3 else rows.mean(0)  # 0.34 of 3 is 1, of 2 is 0
+
+    models = [centre(trained[[0, 2, 4]]), centre(trained[[1, 3]])]
+    close(server["models"][[flip, 1 - flip]], models)
+    trained = np.array([train(models[g], *c, steps=3) for g, c in zip(kinds, CLIENTS, strict=True)])
+    server = run(Robust(k=2, trim=0.34), tiny_fed(), rounds=1, **THREE_STEPS).server
+    close(server["models"][[flip, 1 - flip]], [centre(trained[[0, 2, 4]]), centre(trained[[1, 3]])])
+
+
+def test_one_cluster_without_trimming_is_uniform_fedavg_one_round_ahead(uneven):
+    how = MINIBATCH | {"participation": 1.0}
+    fedavg = FedAvg("uniform")
+    rig = simulation(Robust(k=1, trim=0), uneven, **how)
+    plain = {"model": rig.task.init()[0]}
+    for t in range(4):
+        plain = fedavg.round(plain, torch.arange(4), rig.network(t, Memory()))
+    close(rig.run().server["models"][0], plain["model"])
+
+
+# ------------------------------------------------------------------ CGPFL-like
+def test_cgpfl_like_is_lcfed_without_a_global_pull_and_with_the_full_cosine(uneven):
+    both = CGPFLLike(k=2, mu=0.3), LCFed(k=2, mu=0.3, lam=0.0, rank=None)
+    like, lcfed = (run(method, uneven, **MINIBATCH) for method in both)
+    assert bits(like.server) == bits(lcfed.server)
+    assert remembered(like.memory) == remembered(lcfed.memory)
+
+
+def test_cgpfl_like_by_hand():
+    method = CGPFLLike(k=2, mu=0.7)
+    rig = simulation(method, tiny_fed(), **THREE_STEPS)
+    centres, where, memory = some_models()[:2], [0, 1, 1, 0, 0], Memory()
+    server = method.start(rig.network(0, memory))
+    server |= {"centres": torch.tensor(centres), "assign": torch.tensor(where)}
+    w = initial()
+    own = np.array([w] * N)
+    for t in (1, 2):
+        server = method.round(server, torch.arange(N), rig.network(t, memory))
+        own = np.array([train(own[i], *CLIENTS[i], steps=3, pull=0.7, centre=centres[where[i]]) for i in range(N)])
+        cosine = own @ centres.T / np.linalg.norm(own, axis=1, keepdims=True) / np.linalg.norm(centres, axis=1)
+        where = cosine.argmax(1)
+        assert server["assign"].tolist() == where.tolist()
+        centres = np.array([own[where == k].mean(0) if (where == k).any() else centres[k] for k in range(2)])
+        close(server["centres"], centres)
+        close(server["models"], own)
+
+
+# ------------------------------------------------------------------ what holds for all
+ALL = {
+    "scaffold": Scaffold(),
+    "scaffold I": Scaffold(option="I"),
+    "feddane": FedDANE(mu=0.1),
+    "feddane same": FedDANE(second="same"),
+    "fedper": FedPer(),
+    "feddist": FedDist(),
+    "cfl": CFL(**ALWAYS),
+    "fedfomo": FedFomo(models=2),
+    "fedgroup": FedGroup(k=2, pretrain=1),
+    "robust": Robust(k=2, trim=0.34),
+    "cgpfl_like": CGPFLLike(k=2),
+}
+SOME = {"rounds": 2, "participation": 0.6, "model": two_layers, **THREE_STEPS}
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_round_leaves_the_old_state_alone(name):
+    rig = simulation(ALL[name], tiny_fed(), **SOME)
+    server = rig._start().server
+    before = bits(server)
+    ALL[name].round(server, torch.arange(N), rig.network(1, Memory()))
+    assert bits(server) == before
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_the_test_set_is_never_seen(name):
+    fed = tiny_fed()
+    junk = Samples(255 - fed.test.pool, fed.test.index, 1 - fed.test.y, fed.test.offset)
+    one, two = (run(ALL[name], f, **SOME, seed=1) for f in (fed, replace(fed, test=junk)))
+    assert bits(one.server) == bits(two.server) and remembered(one.memory) == remembered(two.memory)
+    assert [(r["down"], r["up"]) for r in one.rounds] == [(r["down"], r["up"]) for r in two.rounds]
+
+
+def models_of(method, clients, **how):
+    """What each client ends up with: its personal model if it has one, or the one it is served."""
+    rig = simulation(method, federation(*clients), **how)
+    found, everybody = rig.run(), torch.arange(len(clients))
+    net = rig.network(9, found.memory)
+    personal = method.personal(found.server, everybody, net)
+    return (method.serve(found.server, everybody, net) if personal is None else personal).dense().numpy()
+
+
+UNIFORM = [(np.repeat(x[:1], 3, axis=0), np.repeat(y[:1], 3)) for x, y in CLIENTS]  # whatever is held out is alike
+
+
+@settings(max_examples=2)
+@given(order=st.permutations(range(N)))
+@pytest.mark.parametrize("name", ALL)
+def test_the_order_of_clients_does_not_matter(name, order):
+    method, clients = ALL[name], CLIENTS
+    if name == "fedfomo":
+        method, clients = FedFomo(models=4), UNIFORM
+    if name == "fedgroup":
+        method = FedGroup(k=2)
+    if name == "cgpfl_like":
+        method = CGPFLLike(k=1)  # with more, clusters begin by chance
+    how = {"rounds": 2, "model": two_layers, **THREE_STEPS}
+    plain, permuted = (models_of(method, c, **how) for c in (clients, [clients[i] for i in order]))
+    close(permuted, plain[list(order)], 1e-9)
+    assert name in ("scaffold", "scaffold I", "feddane", "feddane same", "feddist") or np.ptp(plain, 0).max() > 1e-3
+
+
+# ------------------------------------------------------------------ traffic
+P, HEAD = 61_706, 850
+
+
+@pytest.fixture(scope="module")
+def pictures() -> Federation:
+    """Ten clients of two 28 x 28 pictures each."""
+    pool = torch.randint(0, 256, (20, 1, 28, 28), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    rows = torch.arange(20)
+    train = Samples(pool, rows, rows // 2, torch.arange(0, 21, 2))
+    test = Samples(pool, rows[:1], rows[:1], torch.tensor([0, 1]))
+    return Federation("pictures", train, test, 0 * rows[:10], None, 10, 255.0, 0.0, 1.0, None, {})
+
+
+@pytest.mark.parametrize(
+    ("method", "start", "down", "up"),
+    [
+        (Scaffold(), 0, 123_412, 123_412),
+        (Scaffold(option="I"), 0, 123_412, 123_412),
+        (FedDANE(second="same"), 0, 123_412, 123_412),
+        (FedDANE(), 0, 185_118, 123_412),  # who solves is drawn anew and needs w too: w, then w and g
+        (FedPer(), 0, 60_856, 60_856),
+        (FedDist(), 0, P, P),
+        (CFL(), 0, P, P),
+        (CFL(**ALWAYS), 0, P, P),
+        (FedFomo(), 0, 370_236, 61_711),  # the server learns whom to offer next from the 5 weights
+        (FedFomo(models=0), 0, P, P),
+        (FedGroup(), 10, P, P),
+        (Robust(), 10, P, P),
+        (CGPFLLike(k=2), 0, 2 * P - HEAD, P),  # as LCFed; the global embedding is sent, and pulls with weight 0
+    ],
+    ids=repr,
+)
+def test_traffic_of_lenet_is_what_the_table_says(pictures, method, start, down, up):
+    found = run(method, pictures, model="lenet", participation=0.3, rounds=2, dtype="float32").rounds
+    assert (found[0]["down"], found[0]["up"]) == (start * P, start * P)
+    for row in found[1:]:
+        assert (row["down"], row["up"]) == (3 * down, 3 * up)
+
+
+def test_a_newcomer_of_fedgroup_pays_for_its_pretraining_once(pictures):
+    how = {"model": "lenet", "participation": 0.3, "rounds": 3, "dtype": "float32"}
+    rig = simulation(FedGroup(k=2, pretrain=1), pictures, **how)
+    known = set(torch.nonzero(rig._start().server["assign"] >= 0).flatten().tolist())
+    assert len(known) == 2
+    for row, clients in zip(rig.run().rounds[1:], rig.schedule, strict=True):
+        new = set(clients.tolist()) - known
+        known |= new
+        assert row["down"] == row["up"] == (3 + len(new)) * P
+    assert 2 < len(known) < 2 + 9  # some came, and some came back
+
+
+# ------------------------------------------------------------------ bad input
+@pytest.mark.parametrize(
+    ("name", "parameters", "line"),
+    [
+        ("scaffold", {"lr_server": 0}, "lr_server = 0: must be a finite number greater than 0"),
+        ("scaffold", {"option": "III"}, "option = 'III': must be one of II, I"),
+        ("feddane", {"mu": -1}, "mu = -1: must be 0 or more"),
+        ("feddane", {"second": "other"}, "second = 'other': must be one of independent, same"),
+        ("fedper", {"private": "body"}, "private = 'body': must be one of head, none, all"),
+        ("fedper", {"weights": "sizes"}, "weights = 'sizes': must be one of n, uniform"),
+        ("feddist", {"epsilon": 1.5}, "epsilon = 1.5: must be in [0, 1]"),
+        ("feddist", {"weights": None}, "weights = None: must be one of n, uniform"),
+        ("cfl", {"eps1": -0.1}, "eps1 = -0.1: must be 0 or more"),
+        ("cfl", {"eps2": -1}, "eps2 = -1: must be 0 or more"),
+        ("cfl", {"min_round": -1}, "min_round = -1: must be 0 or more"),
+        ("cfl", {"min_size": 0}, "min_size = 0: must be 1 or more"),
+        ("cfl", {"linkage": "average"}, "linkage = 'average': must be one of single, complete"),
+        ("fedfomo", {"models": -1}, "models = -1: must be 0 or more"),
+        ("fedfomo", {"holdout": 1.0}, "holdout = 1.0: must be in (0, 1)"),
+        ("fedfomo", {"epsilon": 2}, "epsilon = 2: must be in [0, 1]"),
+        ("fedfomo", {"decay": -0.1}, "decay = -0.1: must be 0 or more"),
+        ("fedgroup", {"k": 0}, "k = 0: must be 1 or more"),
+        ("fedgroup", {"pretrain": 0}, "pretrain = 0: must be 1 or more"),
+        ("fedgroup", {"pretrain_epochs": 0}, "pretrain_epochs = 0: must be 1 or more"),
+        ("robust", {"k": 0}, "k = 0: must be 1 or more"),
+        ("robust", {"trim": 0.5}, "trim = 0.5: must be in [0, 0.5)"),
+        ("robust", {"iterations": 0}, "iterations = 0: must be 1 or more"),
+        ("cgpfl_like", {"lam": 0.1}, "lam = 0.1: must be 0; with a global pull this is lcfed"),
+        ("cgpfl_like", {"rank": 5}, "rank = 5: must be None; with a projection this is lcfed"),
+        ("cgpfl_like", {"mu": -1}, "mu = -1: must be 0 or more"),
+    ],
+)
+def test_bad_parameters_get_one_clear_line(name, parameters, line):
+    with pytest.raises(ValueError) as error:
+        methods.get(name, **parameters)
+    assert str(error.value) == line
+
+
+@pytest.mark.parametrize("method", [FedGroup(k=6), Robust(k=6), CGPFLLike(k=6)], ids=lambda m: m.name)
+def test_more_clusters_than_clients_are_refused_before_any_work(method):
+    with pytest.raises(ValueError, match=r"^k = 6: must be at most the number of clients, 5$"):
+        simulation(method, tiny_fed())
+
+
+def test_a_client_of_one_image_has_nothing_to_hold_out(ragged):
+    with pytest.raises(ValueError, match=r"^size of client 0 = 1: must be at least 2 to hold some out$"):
+        run(FedFomo(), ragged(1, 5), local=SGD(0.1), model="mlp16")

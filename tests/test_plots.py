@@ -1,0 +1,286 @@
+import io
+import math
+from itertools import pairwise
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from matplotlib.colors import to_hex, to_rgb
+from matplotlib.text import Text
+
+from cflkit import plots
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _style():
+    with plt.rc_context():
+        plots.use_style()
+        yield
+
+
+def png(figure, **options):
+    file = io.BytesIO()
+    figure.savefig(file, format="png", **options)
+    return file.getvalue()
+
+
+def texts(axes):
+    return [t.get_text() for t in axes.texts]
+
+
+def rng():
+    return np.random.default_rng(5)
+
+
+EVERY_FIGURE = {
+    "learning_curves": lambda: plots.learning_curves({"FedAvg": ([1, 2], [0.1, 0.2], [0, 0.1], [0.2, 0.3])}),
+    "cluster_counts": lambda: plots.cluster_counts({"StoCFL": [9, 5, 4]}, truth=4),
+    "sizes": lambda: plots.sizes([[1] * 12, [6, 5, 1], [6, 6]]),
+    "embedding": lambda: plots.embedding(
+        rng().normal(size=(40, 2)), {"T = 5": [-1] * 20 + [*range(20)], "T = 9": [0, 1] * 20}, [0, 1] * 20
+    ),
+    "cosine_matrices": lambda: plots.cosine_matrices({str(i): rng().random((3, 3)) for i in range(2)}),
+    "label_mix": lambda: plots.label_mix(rng().integers(0, 9, (6, 4)), clusters=[0, 1, 0, 1, 0, 1]),
+    "surface": lambda: plots.surface([[1, 2], [np.nan, 4]], [0, 0.1], [0, 1]),
+    "image_grid": lambda: plots.image_grid(rng().random((5, 3, 4, 4)), list("abcde"), columns=3, rows="rs"),
+    "bars": lambda: plots.bars({"a": (90, 1), "b": 80}, {"b": 85}),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", EVERY_FIGURE)
+def test_saves_to_the_same_bytes_twice_and_holds_no_date(name):
+    first, second = png(EVERY_FIGURE[name]()), png(EVERY_FIGURE[name]())
+    assert first == second
+    assert b"tIME" not in first and b"Creation" not in first
+
+
+@pytest.mark.parametrize("name", EVERY_FIGURE)
+def test_is_shown_once_with_its_labels_and_clear_of_any_page(name):
+    figure = EVERY_FIGURE[name]()
+    assert not plt.get_fignums()  # pyplot would show an open figure again
+    assert figure.get_facecolor() == (1, 1, 1, 1)
+    png(figure)  # lays the figure out
+    if name != "image_grid":
+        assert figure.axes[0].get_ylabel() or name == "bars"  # which has names there
+        assert figure.axes[-1].get_xlabel() or figure.axes[-1].get_ylabel()
+    data = [axes.get_window_extent() for axes in figure.axes]
+    for legend in figure.legends:
+        assert not any(legend.get_window_extent().overlaps(box) for box in data)
+
+
+# The page of the book, white and dark, and what the dark theme does to a picture
+PAGES = ["#ffffff", "#121212"]
+
+
+def dimmed(colour):
+    return tuple(min(1, max(0, 1.2 * (0.8 * v - 0.5) + 0.5)) for v in to_rgb(colour))
+
+
+def test_contrast_by_hand():
+    assert plots.contrast("black", "white") == pytest.approx(21)
+    assert plots.contrast("white", "white") == 1
+    assert plots.contrast("#767676", "white") == pytest.approx(
+        4.54, abs=0.005
+    )  # the well-known lightest grey
+
+
+def test_no_single_grey_reads_on_both_pages():
+    # why figures stand on their own white ground
+    greys = [f"#{v:02x}{v:02x}{v:02x}" for v in range(256)]
+    assert max(min(plots.contrast(g, page) for page in PAGES) for g in greys) < 4.5
+
+
+@pytest.mark.parametrize("seen", [to_rgb, dimmed], ids=["as drawn", "under the dark theme"])
+def test_text_reads_on_its_ground(seen):
+    keys = ["text.color", "axes.labelcolor", "axes.titlecolor", "xtick.labelcolor", "ytick.labelcolor"]
+    for ground in ("figure.facecolor", "axes.facecolor"):
+        for key in keys:
+            assert plots.contrast(seen(plt.rcParams[key]), seen(plt.rcParams[ground])) >= 4.5
+    assert not plt.rcParams["savefig.transparent"]
+
+
+def test_lines_stand_out_from_the_ground():
+    ratios = [plots.contrast(c, "white") for c in plots._palette()]
+    assert len(ratios) == 7
+    assert min(ratios[:5]) >= 3 and min(ratios) >= 2
+    assert plots.contrast(plots.OTHER, "white") >= 3
+
+
+@given(st.tuples(*[st.floats(0, 1)] * 3))
+def test_numbers_in_cells_always_read(ground):
+    assert plots.contrast(plots._ink(ground), ground) >= 4.5
+
+
+def test_curve_is_the_mean_over_seeds_with_a_band_of_one_std():
+    frame = pd.DataFrame(
+        {"round": [1, 1, 2, 2, 3, 3], "seed": [0, 1] * 3, "accuracy": [0.1, 0.3, 0.4, 0.6, None, None]}
+    )
+    axes = plots.learning_curves({"IFCA": frame}, ylabel="accuracy of the clusters").axes[0]
+    (line,) = axes.lines
+    np.testing.assert_array_equal(line.get_xdata(), [1, 2])  # round 3 was not evaluated
+    np.testing.assert_allclose(line.get_ydata(), [0.2, 0.5])
+    band = axes.collections[0].get_paths()[0].vertices
+    half = math.sqrt(0.02)
+    assert band[:, 1].min() == pytest.approx(0.2 - half) and band[:, 1].max() == pytest.approx(0.5 + half)
+    assert axes.get_ylabel() == "accuracy of the clusters"
+    assert texts(axes) == ["IFCA"]
+
+
+def test_one_seed_has_no_band():
+    frame = pd.DataFrame({"round": [1, 2], "loss": [3.0, 2.0]})
+    axes = plots.learning_curves({"a": frame, "b": ([1, 2], [1, 1])}, y="loss").axes[0]
+    assert not axes.collections
+    np.testing.assert_array_equal(axes.lines[0].get_ydata(), [3, 2])
+    np.testing.assert_array_equal(axes.lines[1].get_ydata(), [1, 1])
+
+
+def test_names_of_close_curves_do_not_touch_and_keep_their_order():
+    figure = plots.learning_curves({f"method {i}": ([1, 2], [0, 1 - i / 500]) for i in range(9)})
+    png(figure)
+    names = figure.axes[0].texts
+    assert [t.get_text() for t in names] == [f"method {i}" for i in range(8, -1, -1)]
+    boxes = [Text.get_window_extent(t) for t in names]  # without the leader lines
+    assert not any(a.overlaps(b) for a, b in pairwise(boxes))
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=12), st.floats(0.01, 0.2))
+def test_labels_move_apart_but_no_further_than_needed(ends, gap):
+    ends = sorted(ends)
+    places = plots._apart(ends, gap)
+    assert all(b - a >= gap - 1e-9 for a, b in pairwise(places))
+    assert np.mean(places) == pytest.approx(np.mean(ends))
+    if all(b - a >= gap for a, b in pairwise(ends)):
+        assert places == pytest.approx(ends)
+
+
+def test_cluster_counts_start_at_round_one_above_zero():
+    axes = plots.cluster_counts({"StoCFL": [9, 5, 4]}, truth=4).axes[0]
+    np.testing.assert_array_equal(axes.lines[0].get_xdata(), [1, 2, 3])
+    np.testing.assert_array_equal(axes.lines[0].get_ydata(), [9, 5, 4])
+    assert axes.lines[1].get_ydata() == [4, 4] and "true: 4" in texts(axes)
+    assert axes.get_ylim()[0] == 0
+
+
+def test_sizes_stack_up_to_all_clients():
+    rounds = [[1] * 12, [3, 9], [12]]
+    axes = plots.sizes(rounds).axes[0]
+    names = [c.get_label() for c in axes.containers]
+    assert names == ["largest", "2nd", "3rd", "4th", "5th", "6th", "7th", "all smaller"]
+    heights = np.array([[bar.get_height() for bar in c] for c in axes.containers])
+    np.testing.assert_array_equal(heights.sum(0), [12, 12, 12])
+    np.testing.assert_array_equal(heights[:2], [[1, 9, 12], [1, 3, 0]])
+    np.testing.assert_array_equal(heights[-1], [5, 0, 0])
+
+
+def test_embedding_colours_clusters_and_marks_truth():
+    points = rng().normal(size=(6, 2))
+    clusters = np.array([4, 4, 2, 2, -1, 2])
+    axes = plots.embedding(points, {"T = 1": clusters}, truth=[0, 1, 0, 1, 0, 1]).axes[0]
+    assert axes.get_title(loc="left") == "T = 1: 2 clusters"
+    drawn = {
+        tuple(place): to_hex(c.get_facecolors()[0])
+        for c in axes.collections
+        for place in c.get_offsets().tolist()
+    }
+    blue, red, *_ = map(to_hex, plots._palette())
+    # cluster 4 holds the first client and so takes the first colour, although cluster 2 is larger
+    assert [drawn[tuple(p)] for p in points.tolist()] == [blue, blue, red, red, plots.OTHER, red]
+    assert len(axes.collections) == 5  # (cluster, true cluster) pairs
+
+
+def test_small_clusters_share_grey():
+    ranks = plots._ranks(np.array([8, 8, 7, 7, 7, 6, -1, 5]), count=2)
+    np.testing.assert_array_equal(ranks, [0, 0, 1, 1, 1, 2, 2, 2])
+
+
+def test_matrices_share_one_scale():
+    figure = plots.cosine_matrices({"labels": [[1, 0.2], [0.2, 1]], "rotation": [[1, -0.5], [-0.5, 1]]})
+    left, right, bar = figure.axes
+    assert left.images[0].get_clim() == right.images[0].get_clim() == (-0.5, 1)
+    np.testing.assert_array_equal(right.images[0].get_array(), [[1, -0.5], [-0.5, 1]])
+    assert [left.get_title(loc="left"), right.get_title(loc="left")] == ["labels", "rotation"]
+    assert bar.get_ylabel() == "cosine similarity"
+
+
+def test_panels_without_a_neighbour_carry_the_labels():
+    axes = plots.cosine_matrices({str(i): np.eye(2) for i in range(5)}, xlabel="s", ylabel="client").axes[:5]
+    assert [a.get_xlabel() for a in axes] == ["", "s", "s", "s", "s"]
+    assert [a.get_ylabel() for a in axes] == ["client", "", "", "", "client"]
+
+
+def test_label_mix_shows_shares_sorted_by_cluster():
+    axes = plots.label_mix([[1, 3], [2, 2], [0, 0]], clusters=[1, 0, 0]).axes[0]
+    np.testing.assert_array_equal(axes.images[0].get_array(), [[0.5, 0.5], [0, 0], [0.25, 0.75]])
+    assert [line.get_ydata()[0] for line in axes.lines] == [1.5]
+
+
+def test_surface_writes_its_values_and_frames_the_best():
+    axes = plots.surface([[70.04, 71.26], [np.nan, 69]], [0, 0.1], [0, 1]).axes[0]
+    assert texts(axes) == ["70.0", "71.3", "69.0"]
+    (frame,) = axes.patches
+    assert (round(frame.get_x()), round(frame.get_y())) == (1, 0)
+    assert [t.get_text() for t in axes.get_xticklabels()] == ["0", "0.1"]
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("$\\lambda$", "$\\mu$")
+
+
+def test_image_grid_keeps_one_scale_for_all_images():
+    images = np.stack([np.zeros((2, 2)), np.full((2, 2), 4.0), np.full((2, 2), 16.0)])
+    figure = plots.image_grid(images, columns=2, rows=["first", "second"])
+    shown = [axes.images[0].get_array().max() for axes in figure.axes if axes.images]
+    assert shown == [0, 0.25, 1]
+    assert [axes.get_ylabel() for axes in figure.axes] == ["first", "", "second", ""]
+
+
+def test_bars_show_measured_beside_printed():
+    axes = plots.bars({"IFCA": (91.2, 0.9), "oracle": 94.1}, {"IFCA": 91.74, "CFL": 90}).axes[0]
+    assert [t.get_text() for t in axes.get_yticklabels()] == ["IFCA", "oracle", "CFL"]
+    measured, printed = ([b.get_width() for b in c if hasattr(b, "get_width")] for c in axes.containers[::2])
+    assert (measured, printed) == ([91.2, 94.1], [91.74, 90])
+    assert texts(axes) == ["91.20 ± 0.90", "94.10", "91.74", "90.00"]
+
+
+def test_costs_are_written_with_prefixes():
+    axes = plots.bars({"IFCA": 6e5, "FeSEM": 2e8}, xlabel="FLOPs", log=True).axes[0]
+    assert axes.get_xscale() == "log" and texts(axes) == ["600 k", "200 M"]
+
+
+def test_digest_by_hand():
+    # SHA-256 of the eight bytes of 0.0
+    assert plots.digest([0.0]) == "(1,) mean 0.000000 sha256 af5570f5a181"
+    assert plots.digest([[1, 2], [3, 4]], decimals=2).startswith("(2, 2) mean 2.50 sha256 ")
+
+
+def test_digest_sees_what_matters_and_nothing_else():
+    values = rng().normal(size=(3, 4))
+    same = plots.digest(values)
+    assert plots.digest(values + 1e-13) == same
+    assert plots.digest(pd.DataFrame(values)) == plots.digest(np.asfortranarray(values)) == same
+    assert plots.digest([-0.0, -1e-9]) == plots.digest([0.0, 0.0]) == plots.digest(np.zeros(2, dtype=np.int8))
+    assert plots.digest([0.0, 1e-6]) != plots.digest([0.0, 0.0])
+    assert plots.digest(values.T) != same and plots.digest(values[::-1]) != same
+    assert plots.digest(values.reshape(4, 3)) != same
+    assert plots.digest([1, np.nan]) == plots.digest([1, -np.nan]) and "mean 1.0" in plots.digest([1, np.nan])
+    assert "mean nan" in plots.digest([np.nan])
+    assert values[0, 0] == rng().normal(size=(3, 4))[0, 0]  # left as it was
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: plots.learning_curves({}), "frames"),
+        (lambda: plots.learning_curves({"a": pd.DataFrame({"round": [1]})}), "column = 'accuracy'"),
+        (lambda: plots.embedding([[1, 2, 3]], [0]), "points.shape"),
+        (lambda: plots.embedding([[1, 2]], [0, 1]), "clusters.shape"),
+        (lambda: plots.surface([[1, 2]], [1], [1, 2]), "values.shape"),
+        (lambda: plots.image_grid(np.zeros((2, 2, 4, 4))), "images.shape"),
+        (lambda: plots.sizes([[1]], rounds=[1, 2]), r"len\(rounds\)"),
+        (lambda: plots.cosine_matrices({}), "panels"),
+    ],
+)
+def test_bad_input_says_what_is_allowed(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()
+    assert not plt.get_fignums()

@@ -1,0 +1,207 @@
+"""A run killed at any moment and started again ends like one that was never killed, byte for byte.
+
+Importing PyTorch takes seconds, so one process imports it and forks children that run, and are killed with SIGKILL
+after random delays. They are started again until one ends.
+"""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from functools import cache
+from pathlib import Path
+
+import pytest
+import torch
+from every import VARIANTS, bits, make, model, remembered
+
+from cflkit import federation, images
+from cflkit.methods import Ditto, FedAvg
+from cflkit.simulation import Simulation
+from cflkit.training import SGD
+
+SETTINGS = {"local": SGD(0.1, epochs=2, batch_size=10), "rounds": 5, "participation": 0.5,
+            "personal_every": 2, "progress": False}  # fmt: skip
+
+
+@cache
+def few():
+    return federation.rotated(images.load("digits"), clients=8, samples_per_client=12, test="own")
+
+
+def simulation(variant, folder, **settings):
+    return Simulation(make(variant, few()), few(), model=model(variant), checkpoint=folder, **SETTINGS, **settings)
+
+
+def outcome(history):
+    """Everything that must be the same: the history as it is written, and every bit of state and memory."""
+    return json.dumps(history.rounds), bits(history.server), remembered(history.memory)
+
+
+@cache
+def uninterrupted(variant):
+    """The outcome, and how many seconds of a processor it took, when everything had been imported."""
+    for _ in range(2):
+        with tempfile.TemporaryDirectory() as folder:
+            began = time.process_time()
+            history = simulation(variant, folder).run()
+            seconds, found = time.process_time() - began, outcome(history)
+    return found, seconds
+
+
+# ---------------------------------------------------------------------- fork, kill, compare
+def attempt(run, delay, timer):
+    """Run in a child that is killed after `delay` seconds; say whether it was.
+
+    Either this process sends SIGKILL, or the child dies of its own SIGPROF, which nothing handles: as sudden, and
+    its timer counts the seconds that the child has run, so that it strikes on a busy machine too.
+    """
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            if timer:
+                signal.setitimer(signal.ITIMER_PROF, delay)
+            run.run()
+            code = 0
+        finally:
+            os._exit(code)
+    if not timer:
+        time.sleep(delay)
+        os.kill(child, signal.SIGKILL)  # a child that has ended waits as a zombie, so the number is still its own
+    status = os.waitpid(child, 0)[1]
+    if os.WIFSIGNALED(status):
+        assert os.WTERMSIG(status) in (signal.SIGKILL, signal.SIGPROF)
+        return True
+    assert os.WEXITSTATUS(status) == 0, "the resumed run failed by itself"
+    return False
+
+
+def prove(variant, folder, kills, draw):
+    """Kill a run `kills` times at random moments, let it end, and compare it with an uninterrupted one."""
+    expected, length, killed = *uninterrupted(variant), 0
+    run = simulation(variant, folder / "killed")
+    for n in range(kills):
+        killed += attempt(run, draw.uniform(0.001, 1.2 * length / kills), timer=n % 2 == 0)
+    assert outcome(run.run()) == expected, f"{variant}: a resumed run differs"
+    return killed
+
+
+def main(folder, kills, seed, variants):
+    torch.set_num_threads(1)
+    draw = random.Random(int(seed))
+    for variant in variants.split(","):
+        killed = prove(variant, Path(folder) / variant.replace(" ", "-"), int(kills), draw)
+        print(variant, killed, sep="\t", flush=True)
+
+
+def killed_and_resumed(folder, kills, seed, variants):
+    """How many kills of each variant struck before its run had ended."""
+    command = [sys.executable, __file__, str(folder), str(kills), str(seed), ",".join(variants)]
+    alone = os.environ | {"CUDA_VISIBLE_DEVICES": ""}  # autograd starts no threads, which a fork would lose
+    done = subprocess.run(command, capture_output=True, text=True, env=alone, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return {name: int(killed) for name, killed in (line.split("\t") for line in done.stdout.splitlines())}
+
+
+@pytest.mark.timeout(900)
+def test_every_method_survives_being_killed_at_random_moments(tmp_path):
+    killed = killed_and_resumed(tmp_path, 2, 0, VARIANTS)
+    assert set(killed) == set(VARIANTS)
+    assert sum(killed.values()) > len(VARIANTS) / 2  # kills must have struck, or nothing was tested
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(800)
+@pytest.mark.parametrize("seed", [1, 2])
+def test_every_method_survives_being_killed_many_times(seed, tmp_path):
+    killed = killed_and_resumed(tmp_path, 8, seed, VARIANTS)
+    assert sum(killed.values()) > 2 * len(VARIANTS)
+
+
+# ---------------------------------------------------------------------- at chosen moments
+class Killed(BaseException):
+    """Stands for SIGKILL where the moment must be exact: nothing catches it, nothing is cleaned up."""
+
+
+@pytest.mark.parametrize("variant", ["ditto", "stocfl"])
+@pytest.mark.parametrize("moment", ["written half", "written whole", "replaced", "sweeping"])
+@pytest.mark.parametrize("round", [0, 3])
+def test_killed_in_the_middle_of_a_checkpoint(variant, moment, round, tmp_path, monkeypatch):
+    expected = uninterrupted(variant)[0]
+    save, replace, seen = torch.save, os.replace, []
+
+    def dying_save(state, file):
+        seen.append(file)
+        save(state, file)
+        if len(seen) == round + 1:
+            if moment == "written half":
+                whole = Path(file).read_bytes()
+                Path(file).write_bytes(whole[: len(whole) // 2])
+            if moment.startswith("written"):
+                raise Killed
+
+    def dying_replace(a, b):
+        replace(a, b)
+        if len(seen) == round + 1 and moment == "replaced":
+            raise Killed
+
+    def dying_unlink(file, **_):
+        os.unlink(file)
+        if len(seen) >= round + 1 and moment == "sweeping":
+            raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "save", dying_save)
+        patch.setattr(os, "replace", dying_replace)
+        patch.setattr(Path, "unlink", dying_unlink)
+        try:
+            simulation(variant, tmp_path / "killed").run()
+            assert moment == "sweeping" and (variant == "stocfl" or round == 0)  # then nothing is swept
+        except Killed:
+            pass
+    resumed = simulation(variant, tmp_path / "killed")
+    assert outcome(resumed.run()) == expected
+    rows = sum(map(len, resumed.run().memory.state().values()))
+    left = [f.name for f in (tmp_path / "killed").rglob("*") if f.is_file()]
+    assert "state.pt" in left and len(left) == 1 + rows  # nothing of the killed run is left
+
+
+@pytest.mark.parametrize("every", [1, 2, 7])
+def test_a_run_goes_on_from_its_last_checkpoint_and_no_earlier(every, tmp_path, monkeypatch):
+    expected = uninterrupted("ditto")[0]
+    run = simulation("ditto", tmp_path / "killed", checkpoint_every=every)
+    ditto_round = Ditto.round
+
+    def dying(self, server, clients, net):
+        if net.round == 4:
+            raise Killed
+        return ditto_round(self, server, clients, net)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Ditto, "round", dying)
+        with pytest.raises(Killed):
+            run.run()
+    done = []
+    monkeypatch.setattr(Ditto, "round", lambda *a: done.append(a[3].round) or ditto_round(*a))
+    assert outcome(simulation("ditto", tmp_path / "killed", checkpoint_every=every).run()) == expected
+    assert done == list(range({1: 4, 2: 3, 7: 1}[every], 6))
+
+
+def test_a_finished_run_is_not_run_again(tmp_path, monkeypatch):
+    first = simulation("fedavg", tmp_path).run()
+    monkeypatch.setattr(FedAvg, "round", None)
+    again = simulation("fedavg", tmp_path).run()
+    assert outcome(again) == outcome(first) and again.seconds == first.seconds
+
+
+def test_checkpoints_change_nothing(tmp_path):
+    assert outcome(simulation("ditto", None).run()) == outcome(simulation("ditto", tmp_path).run())
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,258 @@
+"""The shared linear layer computes what training every client's own layer computes."""
+
+import copy
+import pickle
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from cflkit import federation, images, methods, rng, shared_linear
+from cflkit.flat import Model
+from cflkit.memory import Memory
+from cflkit.models import build
+from cflkit.network import Rows
+from cflkit.shared_linear import Factored
+from cflkit.simulation import Simulation, simulate
+from cflkit.training import SGD, Local, Pick, Prox
+
+SHAPE, CLASSES = (1, 4, 4), 3
+
+
+class Chunk:
+    """Random images for a few clients, in place of a federation's."""
+
+    def __init__(self, sizes, seed=0):
+        g = torch.Generator().manual_seed(seed)
+        self.pairs = [
+            (torch.randn(n, *SHAPE, generator=g, dtype=torch.float64), torch.randint(CLASSES, (n,), generator=g))
+            for n in sizes
+        ]
+        self.clients, self.sizes = list(range(len(sizes))), torch.tensor(sizes)
+        self.typical, self.shape = sum(sizes) / len(sizes), SHAPE
+
+    def __len__(self):
+        return len(self.pairs)
+
+    def __getitem__(self, i):
+        return self.pairs[i]
+
+
+def model_of(name):
+    deep = {"deep": lambda: nn.Sequential(nn.Flatten(), nn.Linear(16, 6), nn.ReLU(), nn.Linear(6, 5), nn.ReLU(),
+                                          nn.Linear(5, CLASSES))}  # fmt: skip
+    return Model(deep.get(name) or (lambda: build(name, SHAPE, CLASSES)))
+
+
+def local(model, optimiser, trainer):
+    return Local(model, optimiser, seed=1, round=1, trainer=trainer)
+
+
+def table(model, k, seed=0):
+    return torch.stack([model.init(seed + j) for j in range(k)])
+
+
+optimisers = st.builds(
+    lambda m, nesterov, **rest: SGD(0.1, momentum=m, nesterov=nesterov and m > 0, **rest),
+    m=st.sampled_from([0.0, 0.9]),
+    nesterov=st.booleans(),
+    weight_decay=st.sampled_from([0.0, 0.01]),
+    batch_size=st.sampled_from([None, 1, 3, 100]),
+    epochs=st.integers(0, 3),
+)
+
+
+ANCHORS = st.sampled_from(["start", "shared", "own", "picked"])
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.sampled_from(["linear", "mlp5", "deep"]),
+    optimisers,
+    st.lists(st.integers(1, 7), min_size=1, max_size=5),
+    st.sampled_from(["shared", "own", "picked"]),
+    st.lists(st.tuples(ANCHORS, st.sampled_from(["all", "body", "head"])), max_size=3),
+)
+def test_equals_the_lean_path(name, optimiser, sizes, start, pulls):
+    model, data, m = model_of(name), Chunk(sizes), len(sizes)
+    index = torch.arange(m) % 2
+
+    def make(kind, seed):
+        rows = table(model, max(m, 2), seed)
+        return {"shared": rows[0], "own": rows[:m], "picked": Pick(rows[:2], index)}[kind]
+
+    begin = make(start, 0)
+    head = model.head if name != "linear" else slice(0, model.size)
+    spans = {"all": None, "head": head, "body": slice(0, head.start) if name != "linear" else None}
+    prox = [
+        Prox(0.3 + j, begin if kind == "start" else make(kind, 10 * j + 10), spans[span])
+        for j, (kind, span) in enumerate(pulls)
+    ]
+    lean = local(model, optimiser, "lean").sgd(begin, data, prox)
+    found = local(model, optimiser, "shared").sgd(begin, data, prox)
+    assert isinstance(found, Factored) and not isinstance(lean, Factored)
+    for i in range(m):
+        assert (found.row(i) - lean[i]).abs().max() <= 1e-10
+    weights = torch.rand(m, generator=torch.Generator().manual_seed(0)).double()
+    expected = Rows([lean]).mean_by(index, 3, weights=weights)
+    assert (Rows([found]).mean_by(index, 3, weights=weights) - expected).abs().max() <= 1e-10
+    assert found._dense is None  # neither needed the m vectors
+    assert (found.dense() - lean).abs().max() <= 1e-10
+
+
+@pytest.mark.parametrize("batch_size", [None, 2])
+@pytest.mark.parametrize("momentum", [{}, {"momentum": 0.9}, {"momentum": 0.9, "nesterov": True}])
+def test_equals_torch(batch_size, momentum):
+    model, data = model_of("mlp6"), Chunk([5])
+    optimiser = SGD(0.1, epochs=4, batch_size=batch_size, weight_decay=0.1, **momentum)
+    start = model.init(3)
+    trainer = local(model, optimiser, "shared")
+    found = trainer.sgd(start, data)[0]
+    net = model.bound(start.clone())
+    theirs = torch.optim.SGD(net.parameters(), lr=0.1, weight_decay=0.1, **momentum)
+
+
+    for batch in optimiser.batches(5, rng.generator(1, 1, 0, "batches")):
+        x, y = data[0]
+        theirs.zero_grad()
+        F.cross_entropy(net(x[batch]), y[batch]).backward()
+        theirs.step()
+    expected = torch.cat([p.detach().reshape(-1) for p in net.parameters()])
+    assert (found - expected).abs().max() <= 1e-10
+    assert (found - start).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("name", ["linear", "mlp5", "deep"])
+def test_losses_and_gradients(name):
+    model, data = model_of(name), Chunk([3, 1, 6])
+    rows = table(model, 3)
+    lean, shared = (local(model, SGD(0.1), t) for t in ("lean", "shared"))
+    before = shared.losses(rows, data)
+    assert (before - lean.losses(rows, data)).abs().max() <= 1e-12
+    at = Pick(rows, torch.tensor([2, 0, 2]))
+    assert (shared.gradient(at, data) - lean.gradient(at, data)).abs().max() <= 1e-12
+    assert torch.equal(shared.losses(rows, data), before)  # products are kept, and nobody wrote into them
+    rows.mul_(2)  # a change in place is noticed
+    assert (shared.losses(rows, data) - lean.losses(rows, data)).abs().max() <= 1e-12
+
+
+def test_products_are_kept_up_to_a_bound(monkeypatch):
+    monkeypatch.setattr(shared_linear, "KEEP", 0)
+    test_losses_and_gradients("mlp5")
+
+
+def trained(sizes=(3, 2, 4)):
+    model, data = model_of("mlp5"), Chunk(list(sizes))
+    optimiser, start = SGD(0.1, epochs=3), model.init(0)
+    return tuple(local(model, optimiser, t).sgd(start, data) for t in ("shared", "lean")), start
+
+
+def test_factors_behave_as_a_tensor():
+    near = lambda a, b: torch.testing.assert_close(a, b, rtol=0, atol=1e-12)  # noqa: E731
+    for look in (
+        lambda t: t - t.mean(0), lambda t: torch.stack(list(t)), lambda t: t[1], lambda t: t[:, 2:5],
+        lambda t: t @ -t.T,
+        lambda t: torch.cat([t, t]), lambda t: t.clone(), lambda t: t.norm(dim=1, keepdim=True), lambda t: 1 - t,
+        copy.deepcopy, lambda t: pickle.loads(pickle.dumps(t)), lambda t: torch.from_numpy(t.numpy()),
+        lambda t: t.detach().cpu().double(),
+    ):  # fmt: skip
+        (found, lean), _ = trained()
+        assert (found.shape, found.dtype, found.device, len(found)) == (lean.shape, lean.dtype, lean.device, 3)
+        near(look(found), look(lean))
+    (found, lean), _ = trained()
+    for t in (found, lean):  # once written into, it stays written
+        t[:, 4] = 7
+        t[0] += 1
+        t[2].mul_(3)
+    near(Rows([found]).mean(), Rows([lean]).mean())
+
+
+def test_rows_of_factors_equal_rows_of_vectors():
+    (found, lean), _ = trained()
+    (more, more_lean), _ = trained((2, 2))
+    rows, dense = Rows([found, more]), Rows([lean, more_lean])
+    for look in (
+        lambda r: r[3], lambda r: r[[0, 4]], lambda r: torch.stack(list(r)), lambda r: r.mean(torch.arange(5.0)),
+        lambda r: r.mean_by(torch.tensor([0, 2, 0, 1, 1]), 4, keep=torch.ones(4, lean.shape[1]).double()),
+        lambda r: r.gram(), lambda r: r.dense(),
+    ):  # fmt: skip
+        torch.testing.assert_close(look(rows), look(dense), rtol=0, atol=1e-11)
+    memory = Memory()
+    memory.put("personal", 0, rows[0], 1)
+    torch.testing.assert_close(memory.get("personal", 0), lean[0], rtol=0, atol=1e-12)
+
+
+def test_gram_over_several_blocks(monkeypatch):
+    monkeypatch.setattr("cflkit.network.BLOCK", (2, 3))
+    x = torch.randn(7, 10, dtype=torch.float64)
+    torch.testing.assert_close(Rows([x[:4], x[4:]]).gram(), x @ x.T)
+    assert torch.equal(Rows([x[:4], x[4:]]).gram(), Rows([x]).gram())
+
+
+def test_a_start_changed_while_in_use_is_refused():
+    (found, _), start = trained()
+    start.add_(1)
+    with pytest.raises(RuntimeError, match="changed in place"):
+        Rows([found]).mean()
+
+
+def test_what_is_not_supported_trains_lean():
+    model, data = model_of("mlp5"), Chunk([3, 2])
+    start, optimiser = model.init(0), SGD(0.1, epochs=2)
+    weight_only = slice(0, model.spans["hidden.weight"].stop)
+    half = [Prox(1.0, start, weight_only)]
+    shared, lean = (local(model, optimiser, t) for t in ("shared", "lean"))
+    for terms in ({"prox": half}, {"shift": start}, {"objective": lambda net, x, y: net(x).square().mean()}):
+        assert torch.equal(shared.sgd(start, data, **terms), lean.sgd(start, data, **terms))
+    tied = nn.Linear(16, 16)
+    for net in (
+        nn.Sequential(nn.Flatten(), nn.Linear(16, 3, bias=False)),
+        nn.Sequential(nn.Flatten(), nn.Linear(16, 4), nn.Tanh(), nn.Linear(4, 3)),
+        nn.Sequential(nn.Flatten(), tied, nn.ReLU(), tied),
+        build("lenet", (1, 16, 16), 3),
+    ):
+        assert shared_linear.layers(net) is None
+
+
+def test_auto_takes_it_where_it_pays():
+    model = model_of("mlp5")
+
+    def took(sizes, **settings):
+        return isinstance(local(model, SGD(0.1, **settings), "auto").sgd(model.init(0), Chunk(sizes)), Factored)
+
+    assert took([8, 8], epochs=2) and took([8, 7], batch_size=4)
+    assert not took([8, 8], epochs=1)  # a single step
+    assert not took([9, 9], epochs=2)  # more images than half of 16 pixels
+
+
+@pytest.mark.parametrize(
+    "method",
+    [
+        methods.FedAvg(), methods.FedProx(mu=0.1), methods.Ditto(), methods.IFCA(k=2), methods.StoCFL(tau=0.3),
+        methods.StoCFL(tau=0.3, global_update="chained", fingerprint="displacement", prox_centre="theta_start"),
+    ],
+    ids=lambda m: f"{m.name}-{getattr(m, 'global_update', '')}",
+)  # fmt: skip
+def test_whole_runs_agree(method):
+    fed = federation.rotated(images.load("digits"), clients=40)
+    common = {"model": "mlp16", "local": SGD(0.1, epochs=3), "rounds": 3, "participation": 0.25, "progress": False}
+    lean = simulate(method, fed, trainer="lean", **common)
+    for chunk in (4, 32):
+        shared = simulate(method, fed, trainer="shared", chunk=chunk, **common)
+        for name, value in lean.server.items():
+            if torch.is_tensor(value):
+                torch.testing.assert_close(shared.server[name], value, rtol=0, atol=1e-9)
+        for ours, theirs in zip(shared.rounds, lean.rounds, strict=True):
+            assert ours == {k: pytest.approx(v, abs=1e-9, nan_ok=True) for k, v in theirs.items()}
+
+
+def test_trainer_is_checked_and_kept():
+    fed = federation.rotated(images.load("digits"), clients=8)
+    common = {"model": "mlp4", "local": SGD(0.1), "rounds": 1}
+    assert Simulation(methods.FedAvg(), fed, trainer="shared", **common).config["trainer"] == "shared"
+    assert Simulation(methods.FedAvg(), fed, **common).config["trainer"] == "auto"
+    with pytest.raises(ValueError, match="trainer"):
+        Simulation(methods.FedAvg(), fed, trainer="fast", **common)

@@ -1,0 +1,362 @@
+"""Local training against ``torch.optim.SGD``, and the stacked path against the lean one."""
+
+from functools import cache, partial
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from cflkit import models, rng
+from cflkit.flat import Model
+from cflkit.network import Network
+from cflkit.training import PIECE, SGD, Data, Local, Pick, Pixels, Prox, row
+
+SEED, ROUND = 3, 7
+
+
+@cache
+def flat(name, dtype=torch.float64):
+    return Model(partial(models.build, name, (1, 8, 8), 10), dtype)
+
+
+class Normed(nn.Module):
+    """BatchNorm, whose statistics are buffers."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.norm, self.last = nn.Linear(64, 8), nn.BatchNorm1d(8), nn.Linear(8, 10)
+
+    def forward(self, x):
+        return self.last(F.relu(self.norm(self.first(x.flatten(1)))))
+
+
+class Dropping(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Flatten(), nn.Linear(64, 12), nn.ReLU(), nn.Dropout(0.5), nn.Linear(12, 10))
+
+
+class Scaled(nn.Module):
+    """A constant that is no parameter, kept as a buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.last = nn.Linear(64, 10)
+        self.register_buffer("scale", torch.tensor([2.0]))
+
+    def forward(self, x):
+        return self.last(x.flatten(1)) * self.scale
+
+
+def held(fed, model, clients=None):
+    clients = range(fed.clients) if clients is None else clients
+    return Data(fed.train, clients, Pixels(fed, model), fed.classes)
+
+
+def local(model, sgd, trainer="lean", **kwargs):
+    return Local(model, sgd, SEED, ROUND, trainer, **kwargs)
+
+
+def vectors(model, count, key):
+    """Random models: initial ones, with everything moved a little, so that biases are not special."""
+    draw = torch.Generator().manual_seed(key)
+    noise = torch.randn(count, model.size, generator=draw, dtype=torch.float64).to(model.dtype)
+    noise[:, model.trainable :] = 0
+    return torch.stack([model.init(key + i) for i in range(count)]) + 0.05 * noise
+
+
+def reference(model, fed, client, sgd, start, prox=(), shift=None):
+    """What plain PyTorch makes of it: a module, autograd, and ``torch.optim.SGD``."""
+    module = model.make().to(model.dtype)
+    nn.utils.vector_to_parameters(start[: model.trainable].clone(), module.parameters())
+    module.train()
+    optimiser = torch.optim.SGD(module.parameters(), lr=sgd.lr, momentum=sgd.momentum,
+                                weight_decay=sgd.weight_decay, nesterov=sgd.nesterov)  # fmt: skip
+    index, y = fed.train.rows(client)
+    x = fed.train.pool[index].to(model.dtype) / fed.scale
+    for batch in sgd.batches(len(y), rng.generator(SEED, ROUND, client, "batches")):
+        optimiser.zero_grad()
+        loss = F.cross_entropy(module(x[batch]), y[batch])
+        w = nn.utils.parameters_to_vector(module.parameters())
+        for p in prox:
+            span = p.span or slice(0, model.trainable)
+            loss = loss + p.weight / 2 * ((w - row(p.anchor, client)[: model.trainable])[span] ** 2).sum()
+        if shift is not None:
+            loss = loss + w @ shift[: model.trainable]
+        loss.backward()
+        optimiser.step()
+    return nn.utils.parameters_to_vector(module.parameters()).detach()
+
+
+optimisers = st.builds(
+    lambda lr, span, size, momentum, decay: SGD(lr, batch_size=size, weight_decay=decay, **momentum, **span),
+    st.sampled_from([0.03, 0.2]),
+    st.sampled_from([{"epochs": 1}, {"epochs": 3}, {"steps": 1}, {"steps": 7}]),
+    st.sampled_from([None, 1, 4, 10, 100]),
+    st.sampled_from([{}, {"momentum": 0.9}, {"momentum": 0.5, "nesterov": True}]),
+    st.sampled_from([0.0, 0.01]),
+)
+sizes = st.lists(st.integers(1, 9), min_size=1, max_size=4)
+
+
+@st.composite
+def terms(draw, model, m):
+    """Proximal terms with anchors of all three kinds, on everything or on a layer; and perhaps a shift."""
+    table = vectors(model, m, 50)
+    anchors = st.sampled_from([table[0], table, Pick(table, torch.arange(m).flip(0) // 2)])
+    spans = st.sampled_from([None, model.head, slice(0, model.head.start), model.span(model.parameters[0])])
+    prox = draw(st.lists(st.builds(Prox, st.sampled_from([0.0, 0.05, 1.0]), anchors, spans), max_size=2))
+    shift = draw(st.sampled_from([None, 0.01 * table]))
+    return prox, shift
+
+
+# ---------------------------------------------------------------------- the lean path is torch.optim.SGD
+@pytest.mark.parametrize("name", ["mlp8", "lenet"])
+def test_lean_training_is_plain_sgd(name, ragged):
+    model = flat(name)
+
+    @settings(max_examples=60 if name == "mlp8" else 15)
+    @given(optimisers, sizes, st.data())
+    def check(sgd, sizes, data):
+        fed = ragged(*sizes)
+        prox, shift = data.draw(terms(model, fed.clients))
+        starts = vectors(model, fed.clients, 10)
+        found = local(model, sgd).sgd(starts, held(fed, model), prox, shift)
+        for i in range(fed.clients):
+            expected = reference(model, fed, i, sgd, starts[i], prox, None if shift is None else shift[i])
+            torch.testing.assert_close(found[i, : model.trainable], expected, rtol=0, atol=1e-10)
+
+    check()
+
+
+def test_one_step_by_hand(ragged):
+    """A linear model at zero: all classes equally likely, so the gradient is (1/10 - onehot(y)) times x."""
+    fed, model = ragged(1), flat("linear")
+    found = local(model, SGD(0.5)).sgd(torch.zeros(model.size, dtype=torch.float64), held(fed, model))[0]
+    index, y = fed.train.rows(0)
+    x = fed.train.pool[index[0]].double().flatten() / 16
+    error = torch.full((10,), 0.1, dtype=torch.float64)
+    error[y[0]] -= 1
+    expected = torch.cat([torch.outer(error, x).flatten(), error]) * -0.5
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-15)
+
+
+def test_starts_may_be_shared_stacked_or_picked(ragged):
+    fed, model = ragged(3, 4, 5), flat("mlp8")
+    data, train = held(fed, model), local(model, SGD(0.1)).sgd
+    table = vectors(model, 2, 0)
+    picked = train(Pick(table, torch.tensor([1, 0, 1])), data)
+    assert torch.equal(picked, train(table[[1, 0, 1]], data))
+    assert torch.equal(picked[1], train(table[0], data)[1])
+    assert torch.equal(table, vectors(model, 2, 0))  # training left the starts alone
+
+
+# ---------------------------------------------------------------------- the stacked path is the lean one
+@pytest.mark.parametrize("name", ["mlp8", "lenet"])
+def test_stacked_training_is_lean_training(name, ragged):
+    model = flat(name)
+
+    @settings(max_examples=60 if name == "mlp8" else 15)
+    @given(optimisers, sizes, st.data())
+    def check(sgd, sizes, data):
+        fed = ragged(*sizes)
+        prox, shift = data.draw(terms(model, fed.clients))
+        table = vectors(model, fed.clients, 10)
+        start = data.draw(st.sampled_from([table, table[0], Pick(table, torch.arange(fed.clients) // 2)]))
+        lean, stacked = (local(model, sgd, trainer).sgd(start, held(fed, model), prox, shift)
+                         for trainer in ("lean", "stacked"))  # fmt: skip
+        torch.testing.assert_close(stacked, lean, rtol=0, atol=1e-10)
+
+    check()
+
+
+def test_stacked_training_does_run_stacked(ragged, monkeypatch):
+    """Otherwise the comparison above would compare the lean path with itself."""
+    fed, model = ragged(3, 4), flat("mlp8")
+    monkeypatch.setattr(Local, "_lean", None)
+    local(model, SGD(0.1), "stacked").sgd(model.init(0), held(fed, model))
+    with pytest.raises(TypeError):
+        local(model, SGD(0.1), "lean").sgd(model.init(0), held(fed, model))
+
+
+@pytest.mark.parametrize("make", [Normed, Dropping, Scaled])
+def test_models_that_cannot_be_stacked_fall_back_and_equal_lean_exactly(make, ragged):
+    fed, model = ragged(4, 9, 14), Model(make)
+    sgd = SGD(0.1, epochs=2, batch_size=5, momentum=0.9, weight_decay=0.01)
+    prox = [Prox(0.1, model.init(5))]
+    lean, stacked = (local(model, sgd, trainer).sgd(model.init(1), held(fed, model), prox, model.init(2))
+                     for trainer in ("lean", "stacked"))  # fmt: skip
+    assert torch.equal(lean, stacked)
+    assert not torch.equal(lean[0], model.init(1))
+
+
+# ---------------------------------------------------------------------- buffers
+def test_batchnorm_statistics_move_as_in_torch_and_are_averaged(ragged):
+    fed, model = ragged(6, 10), Model(Normed)
+    start = model.init(1)
+    assert start[model.trainable :].tolist() == [0.0] * 8 + [1.0] * 8  # mean and variance of 8 units
+    sgd = SGD(0.1, epochs=2, batch_size=4, weight_decay=0.1)
+    found = local(model, sgd).sgd(start, held(fed, model), [Prox(1.0, model.init(2))])
+    for i in range(2):
+        module = Normed().double()
+        nn.utils.vector_to_parameters(start[: model.trainable].clone(), module.parameters())
+        optimiser = torch.optim.SGD(module.parameters(), lr=0.1, weight_decay=0.1)
+        index, y = fed.train.rows(i)
+        x = fed.train.pool[index].double() / 16
+        for batch in sgd.batches(len(y), rng.generator(SEED, ROUND, i, "batches")):
+            optimiser.zero_grad()
+            w = nn.utils.parameters_to_vector(module.parameters())
+            pull = ((w - model.init(2)[: model.trainable]) ** 2).sum() / 2
+            (F.cross_entropy(module(x[batch]), y[batch]) + pull).backward()
+            optimiser.step()
+        buffers = torch.cat([module.norm.running_mean, module.norm.running_var])
+        torch.testing.assert_close(found[i, model.trainable :], buffers, rtol=0, atol=1e-12)
+
+    class Task:
+        pass
+
+    task = Task()
+    task.model, task.sizes, task.seed = model, fed.train.sizes, SEED
+    net = Network(task, None, local(model, sgd), 1, lambda ids: held(fed, model, ids))
+    up = net.call(torch.arange(2), lambda down, memory, data, local: {"model": local.sgd(start, data)})
+    both = local(model, sgd).sgd(start, held(fed, model))
+    torch.testing.assert_close(up["model"].mean(up.sizes), (6 * both[0] + 10 * both[1]) / 16, rtol=0, atol=1e-14)
+
+
+def test_other_buffers_are_never_trained(ragged):
+    fed, model = ragged(3, 5), Model(Scaled)
+    for trainer in ("lean", "stacked"):
+        found = local(model, SGD(0.5, epochs=3, weight_decay=0.1), trainer).sgd(model.init(0), held(fed, model))
+        assert found[:, -1].tolist() == [2.0, 2.0]
+
+
+# ---------------------------------------------------------------------- looking, without training
+@pytest.mark.parametrize("name", ["mlp8", "lenet"])
+def test_gradient_and_losses_are_those_of_the_mean_cross_entropy(name, ragged):
+    fed, model = ragged(1, 6, 11), flat(name)
+    table = vectors(model, 3, 0)
+    losses = local(model, SGD(0.1)).losses(table, held(fed, model))
+    for at in (table, Pick(table, torch.tensor([2, 0, 1])), table[0]):
+        gradient = local(model, SGD(0.1)).gradient(at, held(fed, model))
+        for i in range(3):
+            index, y = fed.train.rows(i)
+            x = fed.train.pool[index].double() / 16
+            module = model.make().double()
+            nn.utils.vector_to_parameters(row(at, i), module.parameters())
+            loss = F.cross_entropy(module(x), y)
+            expected = nn.utils.parameters_to_vector(torch.autograd.grad(loss, list(module.parameters())))
+            torch.testing.assert_close(gradient[i], expected, rtol=0, atol=1e-13)
+            k = next(k for k in range(3) if torch.equal(table[k], row(at, i)))
+            assert losses[i, k].item() == pytest.approx(loss.item(), abs=1e-13)
+
+
+def test_a_client_larger_than_a_piece_is_scored_and_differentiated_whole(ragged, monkeypatch):
+    fed, model = ragged(23), flat("mlp8")
+    at, train = model.init(0), local(model, SGD(0.1))
+    whole = train.gradient(at, held(fed, model)), train.losses(at[None], held(fed, model))
+    assert PIECE > 23
+    monkeypatch.setattr("cflkit.training.PIECE", 5)
+    pieces = train.gradient(at, held(fed, model)), train.losses(at[None], held(fed, model))
+    torch.testing.assert_close(pieces, whole, rtol=0, atol=1e-13)
+
+
+# ---------------------------------------------------------------------- batches
+@given(st.integers(1, 40), st.integers(1, 50), st.integers(1, 4))
+def test_every_epoch_sees_every_image_once(n, size, epochs):
+    found = SGD(0.1, epochs=epochs, batch_size=size).batches(n, np.random.default_rng(0))
+    per_epoch = -(-n // size)
+    assert len(found) == epochs * per_epoch
+    for e in range(epochs):
+        epoch = found[e * per_epoch : (e + 1) * per_epoch]
+        assert sorted(np.concatenate(epoch)) == list(range(n))
+        assert all(len(batch) == size for batch in epoch[:-1])
+
+
+@given(st.integers(1, 40), st.integers(1, 50), st.integers(1, 30))
+def test_steps_are_the_first_batches_of_as_many_epochs_as_it_takes(n, size, steps):
+    found = SGD(0.1, batch_size=size, steps=steps).batches(n, np.random.default_rng(0))
+    long = SGD(0.1, batch_size=size, epochs=steps).batches(n, np.random.default_rng(0))
+    assert len(found) == steps
+    assert all(np.array_equal(a, b) for a, b in zip(found, long, strict=False))
+
+
+def test_full_batches_keep_the_order_of_images_and_epochs_differ():
+    assert [b.tolist() for b in SGD(0.1, epochs=2).batches(3, np.random.default_rng(0))] == [[0, 1, 2]] * 2
+    assert len(SGD(0.1, steps=5, epochs=2).batches(3, np.random.default_rng(0))) == 5
+    first, second = SGD(0.1, epochs=2, batch_size=50).batches(50, np.random.default_rng(0))
+    assert not np.array_equal(first, second)
+
+
+# ---------------------------------------------------------------------- randomness
+@pytest.mark.parametrize("make", [Dropping, partial(models.build, "mlp8", (1, 8, 8), 10)])
+def test_randomness_belongs_to_seed_round_and_client_alone(make, ragged):
+    fed, model = ragged(9, 9, 9), Model(make)
+    sgd, start = SGD(0.1, epochs=2, batch_size=4), model.init(0)
+    train = Local(model, sgd, SEED, ROUND)
+    once = train.sgd(start, held(fed, model))
+    torch.manual_seed(123)  # the global generator plays no part, and is left alone
+    before = torch.get_rng_state()
+    assert torch.equal(once, train.sgd(start, held(fed, model)))  # two passes in a round see the same batches
+    assert torch.equal(before, torch.get_rng_state())
+    assert torch.equal(once[[2, 0]], train.sgd(start, held(fed, model, [2, 0])))
+    for other in (Local(model, sgd, SEED, ROUND + 1), Local(model, sgd, SEED + 1, ROUND)):
+        assert not (other.sgd(start, held(fed, model)) == once).all(1).any()
+    twins = Data(fed.train.take([0, 0]), [0, 1], Pixels(fed, model), 10)
+    assert torch.equal(*train.sgd(start, twins)) is False  # clients draw their batches apart,
+    a, b = Local(model, SGD(0.1, epochs=2), SEED, ROUND).sgd(start, twins)
+    assert torch.equal(a, b) is not model.has_dropout  # and their dropout
+
+
+def test_precision_follows_the_model(ragged):
+    fed = ragged(9)
+    for trainer in ("lean", "stacked"):
+        exact, coarse = (
+            local(model, SGD(0.1, epochs=3, batch_size=4), trainer).sgd(model.init(0), held(fed, model))
+            for model in (flat("mlp8"), flat("mlp8", torch.float32))
+        )
+        assert coarse.dtype == torch.float32
+        torch.testing.assert_close(coarse.double(), exact, rtol=0, atol=1e-5)
+        assert not torch.equal(coarse.double(), exact)
+
+
+# ---------------------------------------------------------------------- when something goes wrong
+def _fails_for(n):
+    def objective(module, x, y):
+        if len(y) == n:
+            raise RuntimeError("broken")
+        return F.cross_entropy(module(x), y)
+
+    return objective
+
+
+def test_debug_names_client_round_and_batch(ragged):
+    fed, model = ragged(8, 9), flat("mlp8")
+    train = local(model, SGD(0.1, batch_size=4), debug=True)
+    with pytest.raises(RuntimeError, match="broken") as caught:  # client 1's third batch is a single image
+        train.sgd(model.init(0), held(fed, model), objective=_fails_for(1))
+    assert caught.value.__notes__ == ["in client 1, round 7, batch 2"]
+    with pytest.raises(RuntimeError, match="broken") as caught:
+        local(model, SGD(0.1, batch_size=4)).sgd(model.init(0), held(fed, model), objective=_fails_for(1))
+    assert not hasattr(caught.value, "__notes__")
+
+
+@pytest.mark.parametrize("trainer", ["lean", "stacked"])
+def test_debug_refuses_a_loss_that_is_not_finite(trainer, ragged):
+    fed, model = ragged(8, 9), flat("mlp8")
+    start = vectors(model, 2, 0)
+    start[1] *= torch.inf
+    with pytest.raises(FloatingPointError, match=r"^loss = nan: must be finite\n") as caught:
+        local(model, SGD(0.1, batch_size=4), trainer, debug=True).sgd(start, held(fed, model))
+    assert caught.value.__notes__ == ["in client 1, round 7, batch 0"]
+
+
+def test_a_span_must_not_cut_a_parameter(ragged):
+    fed, model = ragged(3), flat("mlp8")
+    for trainer in ("lean", "stacked"):
+        with pytest.raises(ValueError, match=r"^span = slice\(0, 5, None\): must be made of whole parameters$"):
+            local(model, SGD(0.1), trainer).sgd(
+                model.init(0), held(fed, model), [Prox(1.0, model.init(1), slice(0, 5))]
+            )
