@@ -14,7 +14,7 @@ FIXED := OMP_NUM_THREADS=1 TQDM_DISABLE=1 PYTHONHASHSEED=0 PYTHONDONTWRITEBYTECO
 PYTEST = $(FIXED) $(PY) -m pytest --color=no
 # Jupyter Book is talkative, and in colour: what it says goes to a log, shown only when it fails.
 LOG := build/book.log
-BUILD = build() { mkdir -p $(dir $(LOG)); $(FIXED) $(PY) -m cflkit.ledger || exit 1; \
+BUILD = build() { mkdir -p $(dir $(LOG)); $(FIXED) $(PY) -m cflkit.pages || exit 1; \
     $(VENV)/bin/jupyter-book build . -q "$$@" >$(LOG) 2>&1 || \
     { tr -d '\033' <$(LOG) | sed 's/\[[0-9;]*m//g'; exit 1; }; }; build
 
@@ -79,7 +79,7 @@ refresh: env  ## run every notebook and store what it prints; twice gives the sa
 	@$(PY) -m cflkit.notebooks refresh
 
 picture: env  ## draw the README's picture from the run records
-	@$(PY) -m cflkit.ledger && cp book/_generated/stocfl_curves.png book/_static/readme.png
+	@$(PY) -m cflkit.pages && cp book/_generated/stocfl-table1-4800-r10.png book/_static/readme.png
 
 test-slow: env  ## the unit tests that take minutes
 	@$(PYTEST) -n $(JOBS) -m slow tests || [ $$? -eq 5 ]

@@ -1,74 +1,107 @@
-"""Measured beside printed: the book's tables of results, made from run records whenever the book is built.
+"""Claims, tables and verdicts: what the papers print, what was measured, what is missing and what it costs.
 
-``python -m cflkit.ledger`` writes the pages and pictures that chapters include (``book/_generated``). Measured
-numbers come from the records under ``book/results``, printed ones from ``book/papers/results.yaml``; neither is
-ever typed. What has no record yet reads "not yet measured".
+Everything is data. Under ``book/papers`` printed numbers are ``results.yaml``, claims ``claims.yaml``, tables
+``tables.yaml``, experiments ``protocols.yaml``; measurements are the run records under ``book/results``. Here they
+are only joined: a number that has no record is missing, never guessed, and a verdict changes when its records do.
 """
 
-import json
-import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-import matplotlib.pyplot as plt
-import pandas as pd
-import torch
 import yaml
-from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 
-from cflkit import federation, images, metrics, plots, records
-from cflkit.checks import require
+from cflkit import metrics, protocols, records
+from cflkit.checks import one_of, require
 
-BOOK = Path(__file__).resolve().parent.parent / "book"
-MISSING = "not yet measured"
+PAPERS = Path(__file__).resolve().parent.parent / "book" / "papers"
+PLAIN = {"ari", "nmi", "clusters", "moved", "settled", "down", "up", "largest_share"}  # not shown in percent
+HOLDS, PARTLY, FAILS, UNTESTED = "holds", "holds in part", "fails", "not tested"
 
 
 # ---------------------------------------------------------------------- what the papers print
 @cache
+def _data(name: str) -> dict:
+    return yaml.safe_load((PAPERS / f"{name}.yaml").read_text())
+
+
 def entries() -> list[dict]:
     """All printed numbers, as ``book/papers/results.yaml`` lists them."""
-    return yaml.safe_load((BOOK / "papers" / "results.yaml").read_text())["entries"]
+    return _data("results")["entries"]
 
 
-def printed(**where) -> list[float]:
-    """Printed values of the entries that match.
+def tables() -> dict[str, dict]:
+    """What is set beside what, by name, as ``book/papers/tables.yaml`` lists it."""
+    return _data("tables")["tables"]
+
+
+def claims() -> dict[str, list[dict]]:
+    """The claims of each paper, as ``book/papers/claims.yaml`` lists them."""
+    return _data("claims")
+
+
+def found(**where) -> list[dict]:
+    """Printed entries that match.
 
     Parameters
     ----------
     **where
-        Fields of an entry, or of its setting: ``paper="stocfl", table="Table 1", participation=0.1``.
-
-    Returns
-    -------
-    list of float
-        In the order of the file; accuracies in percent.
+        Fields of an entry, or of its setting: ``paper="stocfl", table="Table 1", participation=0.1``. A list
+        allows each of its values.
 
     Raises
     ------
     ValueError
         If nothing matches.
     """
-    found = [e["value"] for e in entries() if where.items() <= _plain(e).items()]
-    require(bool(found), "where", where, "fields of at least one entry of results.yaml")
-    return found
+
+    def fits(entry: dict) -> bool:
+        flat = entry | entry["setting"]
+        return all(flat.get(k) in v if isinstance(v, list) else flat.get(k) == v for k, v in where.items())
+
+    matching = [entry for entry in entries() if fits(entry) and entry["value"] is not None]
+    require(bool(matching), "where", where, "fields of at least one entry of results.yaml")
+    return matching
 
 
-def _plain(entry: dict) -> dict:
-    return {k: v for k, v in (entry | entry["setting"]).items() if not isinstance(v, dict)}
+def printed(**where) -> list[float]:
+    """Printed values of the entries that match (see :func:`found`), in the file's order; accuracies in percent."""
+    return [entry["value"] for entry in found(**where)]
+
+
+def printed_numbers(paper: str, what: dict | list) -> list[float]:
+    """Printed numbers as claims ask for them.
+
+    Parameters
+    ----------
+    paper : str
+        Whose.
+    what : dict or list
+        Fields of the entries; or ``{"max": fields}``, ``{"min": fields}``, the extreme one, for each value of
+        the field ``"by"`` if given; or a pair of such, their differences.
+    """
+    if isinstance(what, list):
+        ours, theirs = (printed_numbers(paper, side) for side in what)
+        return [a - b for a, b in zip(ours, theirs, strict=True)]
+    extreme = next((name for name in ("max", "min") if name in what), None)
+    if extreme is None:
+        return printed(paper=paper, **what)
+    groups: dict = {}
+    for entry in found(paper=paper, **what[extreme]):
+        groups.setdefault((entry | entry["setting"]).get(what.get("by")), []).append(entry["value"])
+    return [{"max": max, "min": min}[extreme](values) for values in groups.values()]
 
 
 # ---------------------------------------------------------------------- what was measured
 @dataclass(frozen=True)
 class Measured:
-    """The runs of one method of a protocol: those with the most rounds, one per seed.
+    """The runs of one method of a protocol, one per seed.
 
     Attributes
     ----------
     runs : list of dict
-        Their records.
+        Their records, by seed.
     """
 
     runs: list[dict]
@@ -78,371 +111,303 @@ class Measured:
         """Communication rounds of the runs."""
         return self.runs[0]["config"]["rounds"]
 
+    def values(self, metric: str = "accuracy") -> dict[int, float]:
+        """The last round's value for each seed, accuracies in percent; empty if no run has it.
+
+        ``settled`` is the last round in which a client moved to another cluster.
+        """
+        if metric == "settled":
+            moves = {r["seed"]: [t["round"] for t in r["rounds"] if t.get("moved")] for r in self.runs}
+            return {seed: max(rounds, default=0) for seed, rounds in moves.items()}
+        scale = 1 if metric in PLAIN else 100
+        known = [r for r in self.runs if isinstance(r["final"].get(metric), int | float)]
+        return {r["seed"]: scale * r["final"][metric] for r in known}
+
     def percent(self, metric: str = "accuracy") -> list[float]:
-        """The final value of a metric in percent, one per seed."""
-        return [100 * run["final"][metric] for run in self.runs]
+        """The same as a list."""
+        return list(self.values(metric).values())
+
+
+def fits(record: dict) -> bool:
+    """Whether a record is of its protocol's present configuration, as far as that can be told without the data."""
+    protocol = protocols.protocols().get(record["protocol"], {"methods": {}})
+    if record["label"] not in protocol["methods"]:
+        return False
+    config, wanted = record["config"], protocol["methods"][record["label"]]
+    sides = [
+        (wanted, config["method"]),
+        (protocol["federation"], config["federation"]),
+        (protocol["local"], config["local"]),
+        ({k: protocol[k] for k in ("model", "rounds", "participation") if k in protocol}, config),
+    ]
+    return all(has.get(name) == value for needs, has in sides for name, value in needs.items())
 
 
 def measured(protocol: str, label: str, folder: Path = records.FOLDER) -> Measured | None:
-    """The records of a method in a protocol, or None if there are none."""
-    runs = [r for r in records.load(protocol, folder) if r["label"] == label]
-    most = max((r["config"]["rounds"] for r in runs), default=0)
-    return Measured([r for r in runs if r["config"]["rounds"] == most]) if runs else None
+    """The records of a method in a protocol, of its present configuration; None if there are none."""
+    runs = {r["seed"]: r for r in _load(protocol, folder) if r["label"] == label and fits(r)}
+    return Measured([runs[seed] for seed in sorted(runs)]) if runs else None
 
 
-# ---------------------------------------------------------------------- writing
-def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Write a Markdown table."""
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines) + "\n"
+def _load(protocol: str, folder: Path) -> list[dict]:
+    stamp = tuple((f.name, f.stat().st_mtime_ns) for f in sorted((folder / protocol).glob("*.json")))
+    return _cached(protocol, folder, stamp)
 
 
-def number(values: float | Sequence[float], sign: bool = False) -> str:
-    """Two decimals, with the standard deviation over seeds where there are several."""
-    spread = metrics.spread([values] if isinstance(values, float) else values)
+@cache
+def _cached(protocol: str, folder: Path, stamp: tuple) -> list[dict]:
+    return records.load(protocol, folder)
+
+
+# ---------------------------------------------------------------------- verdicts
+@dataclass(frozen=True)
+class Part:
+    """One test of a claim.
+
+    Attributes
+    ----------
+    name : str
+        What it tests.
+    passed : bool or None
+        None while something is missing.
+    value : str
+        What was measured, in words.
+    seeds : int
+        Over how many seeds; 0 for printed numbers.
+    runs : list of dict
+        The records behind it.
+    """
+
+    name: str
+    passed: bool | None
+    value: str
+    seeds: int = 0
+    runs: tuple[dict, ...] = ()
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of a claim.
+
+    Attributes
+    ----------
+    word : {"holds", "holds in part", "fails", "not tested"}
+        Whether all, some or none of the parts that could be tested passed.
+    note : str
+        What weakens it: parts missing, few seeds, a sample, printed numbers alone; or why it was not tested.
+    parts : list of Part
+    """
+
+    word: str
+    note: str
+    parts: list[Part]
+
+    def __str__(self) -> str:
+        return self.word + (f" ({self.note})" if self.note else "")
+
+
+def number(values: Sequence[float], sign: bool = False) -> str:
+    """Mean with two decimals, and the standard deviation over seeds where there are several."""
+    spread = metrics.spread(values)
     text = f"{spread['mean']:{'+' if sign else ''}.2f}"
     return text if spread["n"] == 1 else f"{text} ± {spread['std']:.2f}"
 
 
-def difference(a: Measured | None, b: Measured | None, metric: str = "accuracy") -> str | None:
-    """`a` minus `b` in percentage points, paired over their common seeds; None if either is missing."""
-    if a is None or b is None:
+def _cell(name: str, folder: Path) -> tuple[dict[int, float], list[dict]]:
+    """Values by seed, and the records, of ``protocol/label/metric``."""
+    protocol, label, metric = [*name.split("/"), "accuracy"][:3]
+    one_of("protocol", protocol, protocols.protocols())
+    one_of("label", label, protocols.protocols()[protocol]["methods"])
+    m = measured(protocol, label, folder)
+    return (m.values(metric), m.runs) if m else ({}, [])
+
+
+def _paired(names: Sequence, folder: Path) -> tuple[list[float], list[float], list[dict]] | None:
+    """Two cells over their common seeds; the second may be a list of cells, of which the largest mean counts."""
+    first, runs = _cell(names[0], folder)
+    others = [_cell(n, folder) for n in (names[1] if isinstance(names[1], list) else [names[1]])]
+    common = sorted(set(first).intersection(*(set(values) for values, _ in others)))
+    if not common:
         return None
-    ours, theirs = ({r["seed"]: v for r, v in zip(m.runs, m.percent(metric), strict=True)} for m in (a, b))
-    return number([ours[s] - theirs[s] for s in ours if s in theirs], sign=True)
+    best, its = max(others, key=lambda cell: sum(cell[0][s] for s in common))
+    kept = [r for r in [*runs, *its] if r["seed"] in common]
+    return [first[s] for s in common], [best[s] for s in common], kept
 
 
-def machines(runs: Sequence[dict]) -> str:
-    """On what, for how long and from which commit the runs were made."""
-    where = sorted({r["provenance"]["card"] or r["provenance"]["machine"]["processor"] for r in runs})
-    made = sorted({r["provenance"]["commit"] or "unknown" for r in runs})
-    minutes = sum(r["provenance"]["seconds"] for r in runs) / 60
-    kind = ", ".join(sorted({r["config"]["dtype"] for r in runs}))
-    return (f"{len(runs)} runs on {', '.join(where)}, {kind}, {minutes:.0f} minutes in all; "
-            f"commit {', '.join(made)}.")  # fmt: skip
+def decide(name: str, part: dict, numbers: dict[str, list[float]], folder: Path = records.FOLDER) -> Part:
+    """Decide one part of a claim that rests on run records; ``claims.yaml`` says what each kind of test means.
 
-
-def save(figure: Figure, name: str, alt: str, out: Path) -> str:
-    """Save a figure and return the Markdown that shows it."""
-    figure.savefig(out / f"{name}.png", dpi=150, metadata={"Software": None})
-    return f"![{alt}](_generated/{name}.png)\n"
-
-
-# ---------------------------------------------------------------------- StoCFL
-TABLE1 = "stocfl_rotmnist_4800_r10"
-FIGURE3 = {"Pathological": 4, "Rotated": 4, "Shifted": 4, "Hybrid": 2}  # setting -> true clusters, Section 4.1
-# row, its column in the printed table, label of our run, metric: what we set beside each printed number
-ROWS = [
-    ("FedAvg", {"method": "FedAvg"}, "fedavg", "accuracy"),
-    ("FedAvg, chained", {"method": "FedAvg"}, "stocfl-chained", "global_accuracy"),
-    ("FedProx", {"method": "FedProx"}, "fedprox", "accuracy"),
-    ("Ditto", {"method": "Ditto"}, "ditto", "personal_accuracy"),
-    *((f"IFCA, K = {k}", {"method": "IFCA", "K_assumed": k}, f"ifca{k}", "accuracy") for k in (2, 4, 6)),
-    ("StoCFL, parallel", {"method": "StoCFL"}, "stocfl", "accuracy"),
-    ("StoCFL, chained", {"method": "StoCFL"}, "stocfl-chained", "accuracy"),
-    ("oracle clusters", None, "oracle", "accuracy"),
-]
-CELL = {"paper": "stocfl", "table": "Table 1", "n_clients": 4800, "participation": 0.1}
-
-
-def stocfl_claims(folder: Path) -> str:
-    """The claims that the StoCFL chapter tests, each with its printed numbers and where it stands."""
-    rotated, tab3 = {"paper": "stocfl", "dataset": "Rotated MNIST"}, {"paper": "stocfl", "table": "Table 3"}
-    parallel, chained, ifca, fedavg = (
-        measured(TABLE1, label, folder) for label in ("stocfl", "stocfl-chained", "ifca4", "fedavg")
-    )
-
-    def preliminary(*parts: tuple[str, str | None]) -> str:
-        found = [f"{name} {value}" for name, value in parts if value is not None]
-        return "preliminary: " + "; ".join(found) if found else "not tested yet"
-
-    def gap(a: dict, b: dict, **where) -> list[float]:
-        return [x - y for x, y in zip(printed(**where, **a), printed(**where, **b), strict=True)]
-
-    stocfl, ifca4 = {"method": "StoCFL"}, {"method": "IFCA", "K_assumed": 4}
-    first = gap(stocfl, ifca4, **CELL)[0]
-    over = gap({"method": "FedAvg"}, ifca4, table="Table 1", **rotated)
-    pull = [gap({"lambda": 0.05}, {"lambda": 0}, **tab3, method="StoCFL", dataset=f"{name} MNIST")[0]
-            for name in ("Rotated", "Shifted")]  # fmt: skip
-    columns = len(printed(table="Table 1", paper="stocfl", method="StoCFL"))
-    counts = [(name, k, measured(f"stocfl_fcc_{name.lower()}", "stocfl", folder)) for name, k in FIGURE3.items()]
-    seen, unseen = (printed(paper="stocfl", table="Table 4", method="StoCFL",
-                            metric=f"test_accuracy_percent, {who} clients")[0]
-                    for who in ("participating", "unparticipating"))  # fmt: skip
-    taus = printed(paper="stocfl", table="Table 2", method="StoCFL")
-    shifted = printed(paper="stocfl", dataset="Shifted MNIST", table="Table 6 (captioned Figure 6)",
-                      method="FedAvg")[0]  # fmt: skip
-    rows = [
-        (f"StoCFL beats IFCA with the right K by {first:.2f} points (Rotated MNIST, 4800 clients, 10%)",
-         preliminary(("parallel", difference(parallel, ifca)), ("chained", difference(chained, ifca)))),
-        (f"StoCFL is best in all {columns} columns of Table 1", "not tested yet"),
-        (f"one global model beats IFCA by {min(over):.2f} to {max(over):.2f} points on Rotated MNIST",
-         preliminary(("FedAvg", difference(fedavg, ifca)))),
-        (f"λ = 0.05 beats λ = 0 by {pull[0]:.2f} (Rotated) and {pull[1]:.2f} (Shifted)", "not tested yet"),
-        ("the number of clusters is found: " + ", ".join(f"{k} {name}" for name, k in FIGURE3.items()),
-         preliminary(*((name, None if m is None else str(m.runs[0]["final"]["clusters"]))
-                       for name, _, m in counts))),
-        (f"unseen writers are served as well as seen ones ({unseen:.2f} against {seen:.2f})", "not tested yet"),
-        (f"on FEMNIST τ hardly matters ({min(taus):.2f} to {max(taus):.2f})", "not tested yet"),
-        (f"no single model exceeds 25% on Shifted MNIST ({shifted:.2f})", "not tested yet"),
-        ("low τ groups by label, high τ by label and rotation (Figure 8)", "not tested yet"),
-    ]  # fmt: skip
-    return table(["claim, with the paper's numbers [%]", "verdict"], rows)
-
-
-def stocfl_results(folder: Path, out: Path) -> str:
-    """Table 1's first column and Figure 3's counts on the real data, measured beside printed."""
-    rows, runs, curves = [], [], {}
-    for name, where, label, metric in ROWS:
-        target = printed(**CELL, **where)[0] if where else None
-        beside = "–" if target is None else number(target)
-        found = measured(TABLE1, label, folder)
-        if found is None:
-            rows.append((name, beside, MISSING, "–", "–", "–"))
-            continue
-        values = found.percent(metric)
-        gap = "–" if target is None else number([v - target for v in values], sign=True)
-        rows.append((name, beside, number(values), gap, str(len(values)), str(found.rounds)))
-        runs += [r for r in found.runs if r not in runs]
-        series = [pd.DataFrame(r["rounds"]) for r in found.runs]
-        if metric in series[0] and series[0][metric].notna().sum() > 1:
-            curves[name] = pd.concat([s.assign(**{"accuracy [%]": 100 * s[metric]}) for s in series])
-    rounds = printed_rounds(**CELL)
-    text = [
-        "### Table 1, first column: Rotated MNIST, 4800 clients of 50 images, 10% a round\n",
-        f"**Preliminary.** The printed numbers are after {rounds} rounds and means of five seeds; ours are after "
-        "the rounds and seeds stated. They show who leads whom, and decide no claim. Accuracy [%] on the "
-        "class-balanced test set of each client's true cluster, mean over all clients.\n",
-        table(["method", "printed", "measured", "difference", "seeds", "rounds"], rows),
-        "“FedAvg, chained” is the global model ω of the chained run: FedAvg whose clients hand the model on.\n",
-        (machines(runs) if runs else f"All of it is {MISSING}.") + "\n",
-    ]
-    if curves:
-        figure = plots.learning_curves(curves, "accuracy [%]")
-        text.append(save(figure, "stocfl_curves", "Accuracy over the rounds on Rotated MNIST with 4800 clients: "
-                         + ", ".join(f"{n} ends at {c['accuracy [%]'].dropna().iloc[-1]:.1f}%"
-                                     for n, c in curves.items()), out))  # fmt: skip
-    return "\n".join(text) + "\n" + _counts(folder, out)
-
-
-def printed_rounds(**where) -> int:
-    """The number of rounds after which the matching numbers were printed."""
-    return next(e["setting"]["rounds"] for e in entries() if where.items() <= _plain(e).items())
-
-
-def _counts(folder: Path, out: Path) -> str:
-    """Figure 3 on the real data: how many clusters, round by round, without any training."""
-    found = {name: measured(f"stocfl_fcc_{name.lower()}", "stocfl", folder) for name in FIGURE3}
-    rows = []
-    for name, truth in FIGURE3.items():
-        if found[name] is None:
-            rows.append((name, str(truth), MISSING, "–", "–", "–"))
-            continue
-        run = found[name].runs[0]
-        final, unseen = run["final"], _unseen(run, -1)
-        rows.append((name, str(truth), str(final["clusters"]), f"{final['ari']:.2f}", str(unseen),
-                     str(found[name].rounds)))  # fmt: skip
-    text = [
-        "### Figure 3: clusters found on the real data\n",
-        "Clustering alone, nobody trains; 10% of the clients a round, τ = 0.5 (the paper does not print the τ of "
-        "this figure). The paper counts a client that was never sampled as a cluster of its own; we count the "
-        "clusters among fingerprinted clients, and the others apart. **Preliminary**: one seed.\n",
-        table(["MNIST", "true", "clusters", "ARI", "never sampled", "rounds"], rows),
-    ]
-    found = {name: m for name, m in found.items() if m is not None}
-    if found:
-        runs = [m.runs[0] for m in found.values()]
-        text += [machines(runs) + "\n", save(_count_figure(found), "stocfl_counts", _count_alt(found), out)]
-    return "\n".join(text)
-
-
-def _unseen(run: dict, row: int) -> int:
-    return run["config"]["federation"]["clients"] - sum(run["rounds"][row]["sizes"])
-
-
-def _count_figure(found: dict[str, Measured]) -> Figure:
-    figure, grid = plt.subplots(2, len(found), figsize=(2.4 * len(found), 4.2), sharex=True, squeeze=False)
-    plt.close(figure)
-    for column, (name, m) in zip(grid.T, found.items(), strict=True):
-        run = m.runs[0]
-        rounds = [row["round"] for row in run["rounds"][1:]]
-        clusters = [row["clusters"] for row in run["rounds"][1:]]
-        printed_way = [k + _unseen(run, t) for t, k in zip(rounds, clusters, strict=True)]
-        column[0].plot(rounds, printed_way, "--", color="C1", label="as the paper counts")
-        column[0].plot(rounds, clusters, color="C0", label="among clients seen")
-        column[0].set(yscale="log", title=name)
-        column[1].plot(rounds, [row["objective"] for row in run["rounds"][1:]], color="C2")
-        column[1].set(xlabel="round")
-        column[1].xaxis.set_major_locator(MaxNLocator(4, integer=True))
-    grid[0, 0].set_ylabel("clusters")
-    grid[1, 0].set_ylabel("objective (2)")
-    figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
-    return figure
-
-
-def _count_alt(found: dict[str, Measured]) -> str:
-    ends = ", ".join(f"{m.runs[0]['final']['clusters']} on {name}" for name, m in found.items())
-    return ("Two rows of panels, one column per data set, over the rounds. Above, the number of clusters: the "
-            f"paper's count falls from hundreds as clients are sampled; among the clients seen it ends at {ends}. "
-            "Below, the clustering objective, flat after the first few rounds.")  # fmt: skip
-
-
-# ---------------------------------------------------------------------- FedCG
-CELEBA = "fedcg_celeba_sample"
-# columns of CelebA's attributes (in alphabetical order) whose combinations are the domains of Table 3
-ATTRIBUTES = {"attractive": 2, "heavy makeup": 18, "high cheekbones": 19, "mouth slightly open": 21,
-              "wavy hair": 33}  # fmt: skip
-# row, which printed number stands beside it, label of our run
-FEDCG_ROWS = [
-    ("FedAvg", "FedAvg", "fedavg"),
-    ("FedCG, D = 4", "FedCG", "fedcg"),
-    ("FedCG, D = 1", None, "fedcg-one"),
-]
-
-
-def fedcg_claims(folder: Path) -> str:
-    """The claims that the FedCG chapter tests, each with its printed numbers and where it stands."""
-
-    def table4(**where) -> list[float]:
-        return printed(paper="fedcg", table="Table 4", **where)
-
-    def gap(a: list[float], b: list[float]) -> list[float]:
-        return [x - y for x, y in zip(a, b, strict=True)]
-
-    def signed(values: list[float]) -> str:
-        return ", ".join(f"{v:+.2f}" for v in values)
-
-    best = {name: [printed(paper="fedcg", table="Table 5", dataset=name, method=m)[0] for m in ("FedCG", "FedAvg")]
-            for name in ("CelebA", "FEMNIST")}  # fmt: skip
-    leaf = printed(paper="fedcg", table="Table 2", dataset="CelebA", framework="TensorFlow (LEAF)")[0]
-    every = {"fedcg_layers": "all", "clusters": "Clf"}
-    hard, drawn, soft = (table4(**every, A_init=a, soft_domains=s)
-                         for a, s in (("eye", False), ("rand", False), ("eye", True)))  # fmt: skip
-    last = table4(fedcg_layers="last")[: len(soft)]
-    kmeans = table4(clusters="K-means")
-    table3 = {m: max(printed(paper="fedcg", table="Table 3", method=m)) for m in ("FedCG", "GCN")}
-    ours = difference(measured(CELEBA, "fedcg", folder), measured(CELEBA, "fedavg", folder))
-    control = difference(measured(CELEBA, "fedcg", folder), measured(CELEBA, "fedcg-one", folder))
-    found = measured(CELEBA, "fedcg", folder)
-    lam = None if found is None else f"{found.runs[0]['final']['lam'][-1]:.2f}"
-
-    def preliminary(*parts: tuple[str, str | None]) -> str:
-        known = [f"{name} {value}" for name, value in parts if value is not None]
-        return "preliminary: " + "; ".join(known) if known else "not tested yet"
-
-    rows = [
-        (f"FedCG beats FedAvg by {best['CelebA'][0] - best['CelebA'][1]:.2f} points on CelebA "
-         f"({best['CelebA'][0]:.2f}) and {best['FEMNIST'][0] - best['FEMNIST'][1]:.2f} on FEMNIST "
-         f"({best['FEMNIST'][0]:.2f})", preliminary(("sample of CelebA", ours), ("against D = 1", control))),
-        (f"…but LEAF's own FedAvg, which the paper prints too, has {leaf:.2f} on CelebA, above FedCG",
-         "printed numbers alone"),
-        (f"domains by classifier minus domains by k-means, D = 2, 3, 4: {signed(gap(hard, kmeans))}",
-         "not tested on faces"),
-        (f"the start of A does not matter (random minus identity, D = 2, 3, 4: {signed(gap(drawn, hard))})",
-         "not tested on faces"),
-        (f"soft domains do as well as hard ones (D = 2, 3, 4: {signed(gap(soft, hard))})",
-         "not tested on faces"),
-        (f"the last layer suffices (last minus all, D = 2, 3, 4: {signed(gap(last, soft))})",
-         "not tested on faces"),
-        (f"domain-specific weights work best as residuals ({table3['FedCG']:.2f} against {table3['GCN']:.2f})",
-         "not tested on faces"),
-        ("λ grows with heterogeneity: 0.3 in the end on CelebA, 2.1 on FEMNIST",
-         preliminary(("sample of CelebA", lam))),
-    ]  # fmt: skip
-    return table(["claim, with the paper's numbers [%]", "verdict"], rows)
-
-
-def fedcg_results(folder: Path, out: Path) -> str:
-    """Table 5's CelebA rows on the sample of faces, measured beside printed, with what was sent."""
-    rows, runs, curves, basis = [], [], {}, None
-    for name, method, label in FEDCG_ROWS:
-        target = None if method is None else printed(paper="fedcg", table="Table 5", dataset="CelebA",
-                                                     method=method)[0]  # fmt: skip
-        beside = "–" if target is None else number(target)
-        found = measured(CELEBA, label, folder)
-        if found is None:
-            rows.append((name, beside, MISSING, "–", "–", "–", "–", "–"))
-            continue
-        run = found.runs[0]
-        final, values = run["final"], found.percent()
-        sent = run["rounds"][1]["down"] + run["rounds"][1]["up"]
-        basis = sent if label == "fedavg" else basis
-        times = "–" if basis is None else f"{sent / basis:.1f}"
-        share = f"{100 * final['largest_share']:.1f}" if "largest_share" in final else "–"
-        lam = f"{final['lam'][-1]:.2f}" if "lam" in final else "–"
-        gap = "–" if target is None else number([v - target for v in values], sign=True)
-        rows.append((name, beside, number(values), gap, share, lam, times, str(found.rounds)))
-        runs += found.runs
-        series = [pd.DataFrame(r["rounds"]) for r in found.runs]
-        curves[name] = pd.concat([s.assign(**{"accuracy [%]": 100 * s["accuracy"]}) for s in series])
-    text = [
-        "### Table 5, CelebA, on a sample of 1,171 people\n",
-        "**Preliminary.** As many people train as in the paper, but with 3.5 pictures on average instead of 21, a "
-        "larger learning rate, and a W that is shared by the filters. Accuracy [%] on the pictures of a fifth of "
-        "the people, none of whom trains; one seed. *Largest*: the largest domain's share of the last round's "
-        "training images [%]. *Sent*: traffic of round 1, both ways, in units of FedAvg's.\n",
-        table(["method", "printed", "measured", "difference", "largest", "λ", "sent", "rounds"], rows),
-        (machines(runs) if runs else f"All of it is {MISSING}.") + "\n",
-    ]
-    if curves:
-        figure = plots.learning_curves(curves, "accuracy [%]")
-        text.append(save(figure, "fedcg_curves", "Accuracy over the rounds on the sample of CelebA: "
-                         + ", ".join(f"{n} ends at {c['accuracy [%]'].dropna().iloc[-1]:.1f}%"
-                                     for n, c in curves.items()), out))  # fmt: skip
-    return "\n".join(text) + "\n" + _leak(folder)
-
-
-def attributes_alone(folder: Path = records.FOLDER) -> Path:
-    """Measure how well Table 3's domains tell a smile without a pixel, and store it for the chapter.
-
-    A domain's answer is its more frequent label among the people who train; it is scored on other people.
+    Raises
+    ------
+    ValueError
+        For a test of an unknown kind, or a cell that no protocol has.
     """
-    faces = images.load("celeba")
-    fed = federation.by_user(faces, test="users", test_users=234, attributes=list(ATTRIBUTES.values()))
-    votes = torch.bincount(2 * fed.train.tag + fed.train.y, minlength=64).view(32, 2)
-    right = votes.argmax(1)[fed.test.tag] == fed.test.y
-    both = {name: torch.stack([faces.extra["attributes"][:, k].double(), faces.y.double()])
-            for name, k in ATTRIBUTES.items()}  # fmt: skip
-    found = {
-        "pictures": len(faces),
-        "tested": len(right),
-        "accuracy": round(float(right.double().mean()), 6),
-        "correlation": {name: round(float(torch.corrcoef(pair)[0, 1]), 6) for name, pair in both.items()},
-    }
-    target = folder / "fedcg_attributes.json"
-    target.write_text(json.dumps(found, indent=1) + "\n")
-    return target
+    kind = next(iter(part))
+    one_of("test", kind, ("more", "near", "ratio", "above", "below", "equals", "printed_above"))
+    if kind == "printed_above":
+        return Part(name, min(numbers[part[kind]]) > part["than"], f"least {min(numbers[part[kind]]):.2f}")
+    if kind in ("more", "near", "ratio"):
+        if (pair := _paired(part[kind], folder)) is None:
+            return Part(name, None, "not yet measured")
+        ours, theirs, runs = pair
+        if kind == "ratio":
+            ratio = sum(ours) / sum(theirs)
+            return Part(name, abs(ratio - part["is"]) < 0.005, f"{ratio:.3f}", len(ours), tuple(runs))
+        gap = metrics.paired_difference(ours, theirs)
+        text = number([a - b for a, b in zip(ours, theirs, strict=True)], sign=True)
+        if kind == "near":
+            return Part(name, abs(gap["mean"]) <= part["within"], text, len(ours), tuple(runs))
+        # several seeds must also agree that there is a lead at all
+        leads = gap["mean"] > 0 and (len(ours) == 1 or gap["low"] > 0)
+        return Part(name, leads and gap["mean"] >= part.get("by", 0), text, len(ours), tuple(runs))
+    values, runs = _cell(part[kind], folder)
+    if not values:
+        return Part(name, None, "not yet measured")
+    found, text = list(values.values()), number(list(values.values()))
+    passed = {
+        "above": lambda: metrics.spread(found)["mean"] >= part["than"],
+        "below": lambda: metrics.spread(found)["mean"] <= part["than"],
+        "equals": lambda: all(value == part["to"] for value in found),
+    }[kind]()
+    return Part(name, passed, text, len(found), tuple(runs))
 
 
-def _leak(folder: Path) -> str:
-    """What Table 3's domains say about the label."""
-    file = folder / "fedcg_attributes.json"
-    text = ["### Table 3's domains and the label\n"]
-    if not file.exists():
-        return "\n".join([*text, f"How well the domains alone predict the label is {MISSING}.\n"])
-    found = json.loads(file.read_text())
-    best = max(printed(paper="fedcg", table="Table 3"))
-    text += [
-        "Correlation with *smiling* of the five attributes whose combinations are the paper's domains, chosen for "
-        f"\"a low correlation with the target feature\", on our {found['pictures']} pictures:\n",
-        table(list(found["correlation"]), [[f"{v:+.2f}" for v in found["correlation"].values()]]),
-        "A table with one answer for each of the 32 domains, made from the people who train, is right on "
-        f"{100 * found['accuracy']:.1f}% of {found['tested']} pictures of other people, without a pixel. The best "
-        f"row of Table 3, told the domain at test, has {best:.2f}%.\n",
-    ]
-    return "\n".join(text)
+def judge(paper: str, claim: dict, folder: Path = records.FOLDER) -> Verdict:
+    """Decide a claim: it holds if every part that could be tested does, in part if some do, fails if none does.
+
+    Parameters
+    ----------
+    paper : str
+        Whose claim.
+    claim : dict
+        An item of ``claims.yaml``.
+    folder : Path
+        Where the run records are.
+    """
+    numbers = {k: printed_numbers(paper, what) for k, what in claim.get("numbers", {}).items()}
+    parts = []
+    for name, part in claim.get("parts", {}).items():
+        if "printed_more" in part:
+            pairs = zip(*(numbers[k] for k in part["printed_more"]), strict=True)
+            parts += [Part(name, a > b, f"{a - b:+.2f}") for a, b in pairs]
+        else:
+            parts.append(decide(name, part, numbers, folder))
+    known = [part for part in parts if part.passed is not None]
+    if not known:
+        return Verdict(UNTESTED, claim.get("untested", "not yet measured"), parts)
+    passed = sum(part.passed for part in known)
+    word = HOLDS if passed == len(known) else PARTLY if passed else FAILS
+    notes = [f"{len(known)} of {len(parts)} parts"] if len(known) < len(parts) else []
+    if runs := [run for part in known for run in part.runs]:
+        seeds = min(part.seeds for part in known if part.seeds)
+        notes += [f"preliminary: {seeds} seed{'s' * (seeds > 1)}"] if seeds < 3 else []
+        sample = any(protocols.protocols()[run["protocol"]].get("sample") for run in runs)
+        notes += ["a sample of the data"] if sample else []
+    else:
+        notes += ["the printed numbers alone"]
+    return Verdict(word, "; ".join(notes), parts)
 
 
-def main(folder: Path = records.FOLDER, out: Path = BOOK / "_generated") -> int:
-    """Write everything that chapters include."""
-    plots.use_style()
-    out.mkdir(parents=True, exist_ok=True)
-    (out / "stocfl_claims.md").write_text(stocfl_claims(folder))
-    (out / "stocfl_results.md").write_text(stocfl_results(folder, out))
-    (out / "fedcg_claims.md").write_text(fedcg_claims(folder))
-    (out / "fedcg_results.md").write_text(fedcg_results(folder, out))
-    return 0
+def says(paper: str, claim: dict) -> str:
+    """The claim in words, with the paper's numbers."""
+
+    def shown(values: list[float]) -> str:
+        low, high = f"{min(values):.2f}", f"{max(values):.2f}"
+        return low if low == high else f"{low} to {high}"
+
+    numbers = {k: shown(printed_numbers(paper, what)) for k, what in claim.get("numbers", {}).items()}
+    return claim["says"].format(**numbers)
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+# ---------------------------------------------------------------------- tables, and what they lack
+@dataclass(frozen=True)
+class Row:
+    """One row of a table: a printed number, or none, and the runs beside it.
+
+    Attributes
+    ----------
+    name : str
+        As the table calls it.
+    label : str
+        The method's label in the protocol.
+    printed : float or None
+        The paper's number.
+    metric : str
+        Which of a record's numbers stands beside it.
+    measured : Measured or None
+        The runs.
+    """
+
+    name: str
+    label: str
+    printed: float | None
+    metric: str
+    measured: Measured | None
+
+
+def rows(name: str, folder: Path = records.FOLDER) -> Iterator[Row]:
+    """The rows of a table.
+
+    Raises
+    ------
+    ValueError
+        For an unknown table.
+    """
+    one_of("table", name, tables())
+    table = tables()[name]
+    for title, row in table["rows"].items():
+        where = table["where"] | row["printed"] if "printed" in row else None
+        values = [None] if where is None else [e["value"] for e in found(paper=table["paper"], **where)]
+        require(len(values) == 1, "printed", where, "fields of exactly one entry of results.yaml")
+        metric = f"{row['model']}_{table['metric']}" if "model" in row else table["metric"]
+        yield Row(title, row["label"], values[0], metric, measured(table["protocol"], row["label"], folder))
+
+
+@dataclass(frozen=True)
+class Missing:
+    """A run that a table lacks.
+
+    Attributes
+    ----------
+    protocol, label : str
+        What to run.
+    seed : int
+        With which seed.
+    minutes : float
+        Of one CPU core: as another seed took, else as the protocol says.
+    gpu_minutes : float
+        Likewise of one H200, which is the protocol's estimate.
+    """
+
+    protocol: str
+    label: str
+    seed: int
+    minutes: float
+    gpu_minutes: float
+
+
+def missing(name: str, seeds: Sequence[int] | None = None, folder: Path = records.FOLDER) -> list[Missing]:
+    """Runs that a table lacks, cheapest first.
+
+    Parameters
+    ----------
+    name : str
+        A table of ``tables.yaml``.
+    seeds : sequence of int, optional
+        Which seeds are wanted; as many as the table asks for if None.
+    folder : Path
+        Where the run records are.
+    """
+    one_of("table", name, tables())
+    table = tables()[name]
+    seeds = range(table["seeds"]) if seeds is None else seeds
+    cost = protocols.protocols()[table["protocol"]]["cost"]
+    lacking = {}
+    for row in rows(name, folder):
+        runs = row.measured.runs if row.measured else []
+        took = [r["provenance"]["seconds"] / 60 for r in runs if r["provenance"]["device"] == "cpu"]
+        cpu, gpu = cost.get(row.label, cost["each"])
+        for seed in set(seeds) - {r["seed"] for r in runs}:
+            minutes = sum(took) / len(took) if took else cpu
+            lacking[row.label, seed] = Missing(table["protocol"], row.label, seed, minutes, gpu)
+    return sorted(lacking.values(), key=lambda m: (m.minutes, m.label, m.seed))

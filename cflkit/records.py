@@ -32,7 +32,12 @@ def identity(config: dict) -> str:
 
 def path(protocol: str, label: str, config: dict, folder: Path = FOLDER) -> Path:
     """Where the record of a run belongs."""
-    return folder / protocol / f"{label}-{identity(config)}-s{config['seed']}.json"
+    return folder / protocol / f"{name({'label': label, 'config': config, 'seed': config['seed']})}.json"
+
+
+def name(record: dict) -> str:
+    """A record's name: label, identity, seed."""
+    return f"{record['label']}-{identity(record['config'])}-s{record['seed']}"
 
 
 def write(protocol: str, label: str, simulation: Simulation, history: History, folder: Path = FOLDER) -> Path:

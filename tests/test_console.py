@@ -1,6 +1,7 @@
 """The console program, as a user types it."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -8,7 +9,7 @@ import pytest
 import yaml
 
 from cflkit import __main__ as console
-from cflkit import __version__, protocols
+from cflkit import __version__, ledger, protocols, reproduce
 
 
 def test_version_and_methods(capsys):
@@ -32,11 +33,18 @@ def toy(tmp_path, monkeypatch):
     file = tmp_path / "protocols.yaml"
     protocol = {
         "feeds": "nothing", "federation": {"builder": "rotated", "images": "digits", "clients": 8},
-        "model": "mlp8", "local": {"lr": 0.1}, "rounds": 3,
+        "model": "mlp8", "local": {"lr": 0.1}, "rounds": 3, "cost": {"each": [1, 0.1], "b": [2, 0.1]},
         "methods": {"a": {"name": "fedavg"}, "b": {"name": "oracle"}},
     }  # fmt: skip
     file.write_text(yaml.safe_dump({"protocols": {"toy": protocol}}))
     monkeypatch.setattr(protocols, "FILE", file)
+    rows = {"A": {"label": "a", "printed": {"method": "MD-ICFL-1"}}, "B": {"label": "b"}}
+    where = {"table": "Table 4", "participation": 1.0, "metric": "ARI"}
+    table = {"paper": "mdicfl", "title": "T", "protocol": "toy", "where": where, "metric": "accuracy", "seeds": 2,
+             "tolerance": 1.0, "note": "", "rows": rows}  # fmt: skip
+    claim = {"id": "c", "says": "", "parts": {"p": {"above": "toy/a", "than": 1}}}
+    monkeypatch.setattr(ledger, "tables", lambda: {"t": table})
+    monkeypatch.setattr(ledger, "claims", lambda: {"mdicfl": [claim]})
     monkeypatch.chdir(tmp_path)
     protocols.protocols.cache_clear()
     yield tmp_path
@@ -54,6 +62,65 @@ def test_run_writes_a_record_a_method_and_seed_and_computes_none_twice(toy, caps
     assert capsys.readouterr().out.count(".json") == 5
 
 
+def test_a_table_is_filled_cheapest_first_and_nothing_twice(toy, capsys):
+    assert console.main(["ledger", "t", "--out", "out"]) == 0
+    assert "A                               0.95  not yet measured" in capsys.readouterr().out
+    assert console.main(["reproduce", "t", "--seeds", "0-1", "--budget", "5m", "--out", "out"]) == 0
+    said = capsys.readouterr().out
+    order = ["a, seed 0, about 1", "a, seed 1, about 1", "b, seed 0, about 2", "b, seed 1, about 2"]
+    assert [said.index(f"{n} of 4: {run} min") for n, run in enumerate(order, 1)] == sorted(
+        said.index(f"{n} of 4: {run} min") for n, run in enumerate(order, 1)
+    )
+    assert said.count(".json") == 4 and not list((toy / "runs" / "toy").iterdir())  # no checkpoint is left
+    assert console.main(["reproduce", "t", "--out", "out"]) == 0
+    assert capsys.readouterr().out == ""
+    assert console.main(["ledger", "--out", "out"]) == 0
+    said = capsys.readouterr().out
+    assert "0 runs missing" in said and "holds (preliminary: 2 seeds)" in said
+
+
+def test_a_budget_stops_in_the_middle_and_the_next_call_goes_on(toy, capsys, monkeypatch):
+    whole = reproduce.run("toy", "a", 0, out=toy / "whole", progress=False)
+    spent = iter([None, None])  # two rounds, then the alarm
+
+    def alarm(*_):
+        if next(spent, 1):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("cflkit.simulation.tqdm.update", alarm)
+    assert console.main(["reproduce", "t", "--seeds", "0", "--budget", "5m", "--out", "out"]) == 130
+    assert "the same command goes on" in capsys.readouterr().err
+    monkeypatch.undo()
+    monkeypatch.setattr(protocols, "FILE", toy / "protocols.yaml")
+    monkeypatch.chdir(toy)
+    assert (toy / "runs" / "toy" / "a-s0" / "state.pt").exists()
+    again = reproduce.run("toy", "a", 0, out=toy / "out", progress=False)
+    ours, theirs = (json.loads(file.read_text()) for file in (again, whole))
+    assert ours["rounds"] == theirs["rounds"] and len(ours["rounds"]) == 4
+
+
+def test_a_table_is_filled_in_the_background(toy, capsys, monkeypatch):
+    started = []
+    monkeypatch.setattr(reproduce, "in_background", lambda arguments, log: started.append((arguments, log)) or 7)
+    monkeypatch.setattr(sys, "argv", ["cflkit", "reproduce", "t", "--background", "--budget", "1h"])
+    assert console.main(sys.argv[1:]) == 0
+    (arguments, log) = started[0]
+    assert arguments == ["reproduce", "t", "--budget", "1h"] and str(log) in capsys.readouterr().out
+
+
+def test_the_background_process_outlives_its_parent_and_writes_a_log(tmp_path):
+    log = tmp_path / "logs" / "said.log"
+    os.waitpid(reproduce.in_background(["--version"], log), 0)
+    assert f"cflkit {__version__}" in log.read_text()
+
+
+@pytest.mark.parametrize("given", [["--seeds", "4-"], ["--budget", "20"]])
+def test_seeds_and_budgets_are_read_strictly(given, toy, capsys):
+    with pytest.raises(SystemExit) as ended:
+        console.main(["reproduce", "t", *given])
+    assert ended.value.code == 2 and "must look like" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     "given, line",
     [
@@ -61,6 +128,8 @@ def test_run_writes_a_record_a_method_and_seed_and_computes_none_twice(toy, caps
         (["run", "toy", "c"], "label = 'c': must be one of a, b"),
         (["run", "toy", "a", "--dtype", "half"], "dtype = 'half': must be one of float32, float64"),
         (["fetch", "nope"], "'nope'"),
+        (["reproduce", "nope"], "table = 'nope': must be one of t"),
+        (["reproduce", "t", "--budget", "0m"], "budget = 0.0: must be more than 0 minutes"),
     ],
 )
 def test_bad_input_is_one_line_and_status_2(given, line, toy, capsys):

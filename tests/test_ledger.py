@@ -1,16 +1,40 @@
-"""The tables of results: printed numbers as the papers have them, gaps that say so, differences that add up."""
+"""Printed numbers as the papers have them, verdicts that follow their data, gaps that say so."""
 
 import json
 
 import pytest
+import yaml
 
-from cflkit import ledger
+from cflkit import ledger, pages, protocols, records
+
+FIRST = {"paper": "stocfl", "table": "Table 1", "n_clients": 4800, "participation": 0.1}
 
 
+def record(folder, protocol, label, seed, device="cpu", **final):
+    """Write a record of the protocol's configuration with those last-round numbers; earlier rounds are worse."""
+    spec = protocols.protocols()[protocol]
+    kept = {k: spec[k] for k in ("model", "rounds", "participation") if k in spec}
+    config = kept | {"method": spec["methods"][label], "federation": spec["federation"], "local": spec["local"],
+                     "dtype": "float32", "seed": seed}  # fmt: skip
+    moved = {0: 5, 1: 2}
+    rows = [{"round": t, "clusters": 2, "sizes": [2, 1], "objective": -0.5, "moved": moved.get(t, 0),
+             **{k: v / (config["rounds"] + 1 - t) for k, v in final.items()}}
+            for t in range(config["rounds"] + 1)]  # fmt: skip
+    made = {"card": None, "machine": {"processor": "a processor"}, "commit": "abc", "seconds": 60,
+            "date": "2000-01-01", "device": device}  # fmt: skip
+    whole = {"protocol": protocol, "label": label, "config": config, "seed": seed, "final": rows[-1] | final,
+             "rounds": rows, "provenance": made}  # fmt: skip
+    path = folder / protocol / f"{records.name(whole)}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(whole))
+    return path
+
+
+# ---------------------------------------------------------------------- printed
 def test_every_printed_number_is_there():
     assert len(ledger.entries()) == 445
-    assert ledger.printed(**ledger.CELL, method="StoCFL") == [97.0]
-    assert ledger.printed(**ledger.CELL, method="IFCA", K_assumed=4) == [91.74]
+    assert ledger.printed(**FIRST, method="StoCFL") == [97.0]
+    assert ledger.printed(**FIRST, method="IFCA", K_assumed=[4, 6]) == [91.74, 91.74]
 
 
 def test_an_unknown_number_is_refused():
@@ -18,33 +42,174 @@ def test_an_unknown_number_is_refused():
         ledger.printed(paper="stocfl", table="Table 9")
 
 
+def test_differences_and_extremes_of_printed_numbers():
+    ours = {"table": "Table 4", "method": ["MD-ICFL-1", "MD-ICFL-2"], "metric": "ARI"}
+    assert ledger.printed_numbers("mdicfl", ours) == [0.94, 0.95, 0.93, 0.90]
+    assert ledger.printed_numbers("mdicfl", {"max": ours, "by": "participation"}) == [0.94, 0.95]
+    assert ledger.printed_numbers("mdicfl", {"min": ours}) == [0.90]
+    theirs = ours | {"method": "IFCA"}
+    gap = ledger.printed_numbers("mdicfl", [{"max": ours, "by": "participation"}, theirs])
+    assert gap == pytest.approx([0.06, 0.19])
+
+
+def test_every_row_finds_one_printed_number_and_every_claim_its_numbers(tmp_path):
+    for name in ledger.tables():
+        assert [row for row in ledger.rows(name, tmp_path) if row.printed is not None]
+    for paper, found in ledger.claims().items():
+        for claim in found:
+            assert "{" not in ledger.says(paper, claim)
+            verdict = ledger.judge(paper, claim, tmp_path)
+            on_paper = any("printed_more" in p or "printed_above" in p for p in claim.get("parts", {}).values())
+            assert (verdict.word != ledger.UNTESTED) == on_paper
+            assert verdict.note  # without records, why
+
+
+# ---------------------------------------------------------------------- verdicts
+P = "mdicfl_rotmnist_r100"
+
+
+def verdict(folder, **parts):
+    return ledger.judge("mdicfl", {"says": "", "parts": parts}, folder)
+
+
+def test_more_is_paired_over_seeds_and_wants_its_margin(tmp_path):
+    claim = {"more": [f"{P}/mdicfl-1", f"{P}/ifca"], "by": 5}
+    assert verdict(tmp_path, a=claim).word == "not tested"
+    record(tmp_path, P, "mdicfl-1", 0, accuracy=0.96)
+    assert verdict(tmp_path, a=claim).word == "not tested"  # the other side is missing
+    record(tmp_path, P, "ifca", 0, accuracy=0.90)
+    assert str(verdict(tmp_path, a=claim)) == "holds (preliminary: 1 seed)"
+    assert verdict(tmp_path, a=claim | {"by": 7}).word == "fails"
+    for seed, (ours, theirs) in enumerate([(0.96, 0.90), (0.90, 0.85), (0.80, 0.73)]):
+        record(tmp_path, P, "mdicfl-1", seed, accuracy=ours)
+        record(tmp_path, P, "ifca", seed, accuracy=theirs)
+    found = verdict(tmp_path, a=claim)
+    assert str(found) == "holds" and found.parts[0].value == "+6.00 ± 1.00" and len(found.parts[0].runs) == 6
+    record(tmp_path, P, "ifca", 0, accuracy=0.99)  # a verdict changes if its data changes
+    assert verdict(tmp_path, a=claim).word == "fails"
+
+
+def test_a_lead_that_its_seeds_do_not_agree_on_is_none(tmp_path):
+    for seed, ours in enumerate([0.99, 0.80, 0.94]):
+        record(tmp_path, P, "mdicfl-1", seed, accuracy=ours)
+        record(tmp_path, P, "ifca", seed, accuracy=0.90)
+    assert verdict(tmp_path, a={"more": [f"{P}/mdicfl-1", f"{P}/ifca"]}).word == "fails"
+
+
+def test_the_best_of_several_is_to_be_beaten(tmp_path):
+    for label, value in (("mdicfl-1", 0.95), ("ifca", 0.94), ("fedavg", 0.96)):
+        record(tmp_path, P, label, 0, accuracy=value)
+    assert verdict(tmp_path, a={"more": [f"{P}/mdicfl-1", [f"{P}/ifca", f"{P}/fedavg"]]}).word == "fails"
+    assert verdict(tmp_path, a={"more": [f"{P}/mdicfl-1", [f"{P}/ifca"]]}).word == "holds"
+
+
+@pytest.mark.parametrize(
+    "part, word",
+    [
+        ({"near": [f"{P}/mdicfl-1", f"{P}/ifca"], "within": 1.1}, "holds"),
+        ({"near": [f"{P}/mdicfl-1", f"{P}/ifca"], "within": 0.9}, "fails"),
+        ({"above": f"{P}/ifca/ari", "than": 0.5}, "holds"),
+        ({"above": f"{P}/ifca/ari", "than": 0.51}, "fails"),
+        ({"below": f"{P}/ifca/settled", "than": 1}, "holds"),
+        ({"below": f"{P}/ifca/settled", "than": 0.5}, "fails"),
+        ({"equals": f"{P}/ifca/clusters", "to": 2}, "holds"),
+        ({"equals": f"{P}/ifca/clusters", "to": 3}, "fails"),
+        ({"ratio": [f"{P}/mdicfl-1/down", f"{P}/ifca/down"], "is": 0.25}, "holds"),
+        ({"ratio": [f"{P}/mdicfl-1/down", f"{P}/ifca/down"], "is": 0.26}, "fails"),
+    ],
+)
+def test_each_rule(part, word, tmp_path):
+    record(tmp_path, P, "mdicfl-1", 0, accuracy=0.95, down=100)
+    record(tmp_path, P, "ifca", 0, accuracy=0.94, ari=0.5, down=400)
+    assert verdict(tmp_path, a=part).word == word
+
+
+def test_some_parts_make_it_hold_in_part_and_missing_ones_are_told(tmp_path):
+    record(tmp_path, P, "ifca", 0, accuracy=0.94, ari=0.5)
+    good, bad = {"above": f"{P}/ifca", "than": 90}, {"above": f"{P}/ifca", "than": 95}
+    absent = {"above": f"{P}/fedavg", "than": 90}
+    assert verdict(tmp_path, a=good, b=bad).word == "holds in part"
+    assert str(verdict(tmp_path, a=good, b=absent)) == "holds (1 of 2 parts; preliminary: 1 seed)"
+
+
+def test_a_sample_of_the_data_is_told(tmp_path):
+    record(tmp_path, "fesem_femnist_60", "fesem2", 0, accuracy=0.5)
+    assert "a sample of the data" in verdict(tmp_path, a={"above": "fesem_femnist_60/fesem2", "than": 1}).note
+
+
+def test_printed_numbers_are_judged_too(tmp_path):
+    numbers = {"a": {"table": "Table 4", "method": "MD-ICFL-1", "metric": "ARI"},
+               "b": {"table": "Table 4", "method": "MD-ICFL-2", "metric": "ARI"}}  # fmt: skip
+    claim = {"says": "{a}", "numbers": numbers, "parts": {"p": {"printed_more": ["a", "b"]}}}
+    assert str(ledger.judge("mdicfl", claim, tmp_path)) == "holds (the printed numbers alone)"
+    assert ledger.says("mdicfl", claim) == "0.94 to 0.95"
+    claim["parts"]["q"] = {"printed_above": "a", "than": 0.94}
+    assert ledger.judge("mdicfl", claim, tmp_path).word == "holds in part"
+
+
+def test_an_unknown_cell_or_rule_is_refused(tmp_path):
+    for part in ({"above": "nope/ifca", "than": 1}, {"above": f"{P}/nope", "than": 1}, {"nope": "x"}):
+        with pytest.raises(ValueError, match="nope"):
+            verdict(tmp_path, a=part)
+
+
+def test_a_record_of_another_configuration_does_not_count(tmp_path):
+    path = record(tmp_path, P, "ifca", 0, accuracy=0.94)
+    assert ledger.measured(P, "ifca", tmp_path)
+    other = json.loads(path.read_text())
+    other["config"]["local"]["lr"] = 0.2
+    path.write_text(json.dumps(other))
+    assert ledger.measured(P, "ifca", tmp_path) is None
+
+
+# ---------------------------------------------------------------------- tables
+def test_what_is_missing_comes_cheapest_first_with_what_it_takes(tmp_path):
+    before = ledger.missing("mdicfl-table4-r50", [0, 1], tmp_path)
+    assert [(m.label, m.seed) for m in before[:2]] == [("fedavg", 0), ("fedavg", 1)] and len(before) == 8
+    assert [m.minutes for m in before] == sorted(m.minutes for m in before)
+    record(tmp_path, "mdicfl_rotmnist_r50", "mdicfl-2", 0, accuracy=0.9)  # took a minute: the other seed will, too
+    after = ledger.missing("mdicfl-table4-r50", [0, 1], tmp_path)
+    assert (after[0].label, after[0].seed, after[0].minutes) == ("mdicfl-2", 1, 1) and len(after) == 7
+
+
 def test_without_records_everything_reads_not_yet_measured(tmp_path):
-    assert ledger.main(tmp_path / "none", tmp_path) == 0
-    results, claims = ((tmp_path / f"stocfl_{name}.md").read_text() for name in ("results", "claims"))
-    assert results.count(f"| {ledger.MISSING} |") == len(ledger.ROWS) + len(ledger.FIGURE3)
-    assert "preliminary:" not in claims
+    assert pages.main(tmp_path / "none", tmp_path) == 0
+    results = (tmp_path / "stocfl_results.md").read_text()
+    rows = sum(len(t["rows"]) for t in ledger.tables().values() if t["paper"] == "stocfl")
+    assert results.count(f"| {pages.MISSING} |") == rows + len(pages.FIGURE3)
+    assert "preliminary:" not in (tmp_path / "stocfl_claims.md").read_text()
     assert not list(tmp_path.glob("*.png"))
-
-
-def record(folder, protocol, label, seed, rounds, **final):
-    config = {"rounds": rounds, "dtype": "float32", "federation": {"clients": 4}}
-    rows = [{"round": t, "clusters": 2, "sizes": [2, 1], "objective": -0.5, **final} for t in range(rounds + 1)]
-    kept = {"label": label, "seed": seed, "config": config, "rounds": rows, "final": rows[-1], "provenance":
-            {"card": None, "machine": {"processor": "a processor"}, "commit": "abc", "seconds": 60}}  # fmt: skip
-    path = folder / protocol / f"{label}-{rounds}-s{seed}.json"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(kept))
 
 
 def test_measured_stands_beside_printed(tmp_path):
     for seed, (ours, theirs) in enumerate([(0.90, 0.80), (0.92, 0.83)]):
-        record(tmp_path, ledger.TABLE1, "stocfl", seed, 3, accuracy=ours, global_accuracy=0.5)
-        record(tmp_path, ledger.TABLE1, "ifca4", seed, 3, accuracy=theirs)
-    record(tmp_path, ledger.TABLE1, "stocfl", 0, 2, accuracy=0.1)  # an earlier, shorter run does not count
-    record(tmp_path, "stocfl_fcc_hybrid", "stocfl", 0, 3, accuracy=0.1, ari=1.0)
-    ledger.main(tmp_path, tmp_path)
-    results, claims = ((tmp_path / f"stocfl_{name}.md").read_text() for name in ("results", "claims"))
-    assert "| StoCFL, parallel | 97.00 | 91.00 ± 1.41 | -6.00 ± 1.41 | 2 | 3 |" in results
-    assert "| Hybrid | 2 | 2 | 1.00 | 1 | 3 |" in results
+        record(tmp_path, "stocfl_rotmnist_4800_r10", "stocfl", seed, accuracy=ours, own_accuracy=0.75)
+        record(tmp_path, "stocfl_rotmnist_4800_r10", "ifca4", seed, accuracy=theirs)
+    record(tmp_path, "stocfl_fcc_hybrid", "stocfl", 0, accuracy=0.1, ari=1.0)
+    pages.main(tmp_path, tmp_path)
+    results, claims, whole = (
+        (tmp_path / f"{name}.md").read_text() for name in ("stocfl_results", "stocfl_claims", "ledger")
+    )
+    line = "| StoCFL, parallel | 97.00 | 91.00 ± 1.41 | 75.00 ± 0.00 | -6.00 ± 1.41 | 2 | 100 | differs |"
+    assert line in results
     assert "parallel +9.50 ± 0.71" in claims  # paired: 10 and 9
-    assert {file.stem for file in tmp_path.glob("*.png")} == {"stocfl_curves", "stocfl_counts"}
+    assert "`stocfl_rotmnist_4800_r10/stocfl-" in whole and "2000-01-01, abc" in whole
+    assert {file.stem for file in tmp_path.glob("*.png")} == {"stocfl-table1-4800-r10", "stocfl_counts"}
+
+
+def test_deleting_a_record_brings_the_gap_back(tmp_path):
+    path = record(tmp_path, P, "ifca", 0, accuracy=0.9717)
+    pages.main(tmp_path, tmp_path)
+    assert "| IFCA | 97.17 | 97.17 |" in (tmp_path / "mdicfl_results.md").read_text()
+    path.unlink()
+    pages.main(tmp_path, tmp_path)
+    assert f"| IFCA | 97.17 | {pages.MISSING} |" in (tmp_path / "mdicfl_results.md").read_text()
+
+
+def test_the_data_files_name_what_exists():
+    known = protocols.protocols()
+    for name, table in ledger.tables().items():
+        assert {row["label"] for row in table["rows"].values()} <= set(known[table["protocol"]]["methods"]), name
+    ids = [claim["id"] for found in ledger.claims().values() for claim in found]
+    assert len(ids) == len(set(ids))
+    assert yaml.safe_load((ledger.PAPERS / "tables.yaml").read_text())["tables"] == ledger.tables()
