@@ -41,6 +41,12 @@ LANGUAGE = {"name": "python", "pygments_lexer": "ipython3"}
 WIDGET = "application/vnd.jupyter.widget"
 UNCOMPARED = {"nbval-skip", "nbval-ignore-output"}
 
+# What is no prose: blocks, code, formulas, link targets and roles; a result in prose would have a decimal point.
+APART = re.compile(
+    r"^(`{3,}).*?^\1|\$\$.*?\$\$|\$[^$]*\$|`[^`]*`|\]\([^)]*\)|https?://\S+|arXiv:\S+", re.DOTALL | re.MULTILINE
+)
+DECIMAL = re.compile(r"(?<![\w.])(?<!Python )(?<!Section )(?<!Sec\. )[-+−]?\d+\.\d+")
+
 TYPES = {"int": int, "float": float, "bool": bool, "str": str}
 LINE = re.compile(r"(?P<name>[A-Za-z_]\w*): (?P<type>\w+) = (?P<default>.+?)  # (?P<help>.*)")
 NUMBER = r"\s*([-+]?(?:inf|\d[\d.]*(?:e[-+]?\d+)?))\s*"
@@ -255,7 +261,11 @@ def problems(path: Path) -> tuple[list[str], int]:
         if "injected-parameters" in _tags(cell):
             say(where, "holds parameters injected by a rerun")
         if cell["cell_type"] != "code":
+            for result in typed(_source(cell)):
+                say(where, f"has the number {result} typed in its prose")
             continue
+        for result in _typed_results(_source(cell)):
+            say(where, f"has the number {result} typed in its code")
         turn += 1
         if not _source(cell).strip():
             say(where, "is empty")
@@ -281,6 +291,19 @@ def problems(path: Path) -> tuple[list[str], int]:
     if not compared:
         say("notebook", "has no output that can be compared")
     return found, compared
+
+
+def typed(text: str) -> list[str]:
+    """Decimal numbers typed in the prose of a Markdown text: results must be computed, or included."""
+    return DECIMAL.findall(APART.sub("", text))
+
+
+def _typed_results(source: str) -> list[float]:
+    """Numbers with two decimals or more, and ten or above, typed in code: what a table prints."""
+    with contextlib.suppress(SyntaxError):
+        numbers = [n.value for n in ast.walk(ast.parse(source)) if isinstance(n, ast.Constant)]
+        return [n for n in numbers if isinstance(n, float) and n >= 10 and round(n, 1) != n]
+    return []
 
 
 @contextlib.contextmanager
@@ -461,6 +484,8 @@ def _check(arguments: argparse.Namespace) -> int:
         total += compared
         print(f"{path.name}: {compared} cells compared")
     print(f"{total} cells compared in {len(arguments.notebooks)} notebooks")
+    for page in arguments.pages:
+        failed += [f"{page.name}: has the number {n} typed in its prose" for n in typed(page.read_text("utf-8"))]
     for line in failed:
         print(line, file=sys.stderr)
     return int(bool(failed))
@@ -494,7 +519,7 @@ def main(argv: list[str] | None = None) -> int:
     ]:
         command = commands.add_parser(name, help=help)
         command.add_argument("notebooks", nargs="*", type=Path, default=sorted(BOOK.glob("*.ipynb")))
-        command.set_defaults(do=do)
+        command.set_defaults(do=do, pages=sorted(BOOK.glob("*.md")))
     command = commands.add_parser("run", help="execute one chapter with other parameters")
     add_arguments(command)
     command.set_defaults(do=run)

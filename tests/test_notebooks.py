@@ -105,6 +105,8 @@ REFUSALS = {
     "cell 3: shows a picture without alt text": svg,
     "cell 4: shows a picture but prints": lambda nb: nb.cells[3].outputs.pop(),
     "notebook: has no output that can be compared": silent,
+    "cell 1: has the number 97.00 typed in its prose": lambda nb: nb.cells[0].update(source="It has 97.00%."),
+    "cell 3: has the number 95.72 typed in its code": lambda nb: nb.cells[2].update(source="best = 95.72"),
 }
 
 
@@ -117,6 +119,27 @@ def test_a_good_notebook_passes_and_its_cells_are_counted(tmp_path, capsys):
         "good.ipynb: 2 cells compared",
         "4 cells compared in 2 notebooks",
     ]
+
+
+@pytest.mark.parametrize(
+    "text, found",
+    [
+        ("With $\\tau=0.5$ and `lr=0.1`, Python 3.11, Section 4.2.2: [a](x1.5.md).", []),
+        ("A gain of 5.26 points, then −0.11.", ["5.26", "−0.11"]),
+        ("```python\nx = 1.5\n```\n\n$$\n1.5\n$$\n\n1.5", ["1.5"]),
+        ("One in 10 of 1,000 clients; 95% of them.", []),
+    ],
+)
+def test_results_typed_in_prose_are_found(text, found):
+    assert notebooks.typed(text) == found
+
+
+def test_pages_are_searched_for_typed_results_too(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(notebooks, "BOOK", tmp_path)
+    write(tmp_path / "good.ipynb", executed())
+    (tmp_path / "page.md").write_text("It reaches 96.94.")
+    assert notebooks.main(["check"]) == 1
+    assert "page.md: has the number 96.94 typed in its prose" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("line", REFUSALS)
