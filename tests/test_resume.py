@@ -1,16 +1,19 @@
 """A run killed at any moment and started again ends like one that was never killed, byte for byte.
 
 Importing PyTorch takes seconds, so one process imports it and forks children that run, and are killed with SIGKILL
-after random delays. They are started again until one ends.
+after random delays. They are started again until one ends. The process that forks runs nothing itself: what a run
+leaves behind (threads, and locks that they hold) would be copied into its children, and could block them forever.
 """
 
 import json
 import os
+import pickle
 import random
+import select
 import signal
 import subprocess
 import sys
-import tempfile
+import threading
 import time
 from functools import cache
 from pathlib import Path
@@ -44,59 +47,73 @@ def outcome(history):
 
 @cache
 def uninterrupted(variant):
-    """The outcome, and how many seconds of a processor it took, when everything had been imported."""
-    for _ in range(2):
-        with tempfile.TemporaryDirectory() as folder:
-            began = time.process_time()
-            history = simulation(variant, folder).run()
-            seconds, found = time.process_time() - began, outcome(history)
-    return found, seconds
+    return outcome(simulation(variant, None).run())
 
 
 # ---------------------------------------------------------------------- fork, kill, compare
-def attempt(run, delay, timer):
-    """Run in a child that is killed after `delay` seconds; say whether it was.
+PATIENCE = 60  # seconds on the wall for a run that takes a tenth of one; whoever needs more is blocked
+
+
+def attempt(variant, folder, delay=None, timer=False):
+    """Run in a child that is killed after `delay` seconds; give its outcome and seconds, or None if it was killed.
 
     Either this process sends SIGKILL, or the child dies of its own SIGPROF, which nothing handles: as sudden, and
     its timer counts the seconds that the child has run, so that it strikes on a busy machine too.
     """
+    result = Path(f"{folder}.result")
+    ours, its = os.pipe()  # says that the child begins to run, and at its end of file that it has gone
     child = os.fork()
     if child == 0:
         code = 1
         try:
+            run = simulation(variant, folder)
+            os.write(its, b".")
             if timer:
                 signal.setitimer(signal.ITIMER_PROF, delay)
-            run.run()
+            began = time.process_time()
+            found = outcome(run.run()), time.process_time() - began
+            result.write_bytes(pickle.dumps(found))
             code = 0
         finally:
             os._exit(code)
-    if not timer:
-        time.sleep(delay)
-        os.kill(child, signal.SIGKILL)  # a child that has ended waits as a zombie, so the number is still its own
+    os.close(its)
+    for patience in (PATIENCE, PATIENCE if timer or delay is None else delay):
+        if select.select([ours], [], [], patience)[0]:
+            os.read(ours, 1)
+    os.close(ours)
+    os.kill(child, signal.SIGKILL)  # one that has ended waits as a zombie, and nothing happens to it
     status = os.waitpid(child, 0)[1]
     if os.WIFSIGNALED(status):
         assert os.WTERMSIG(status) in (signal.SIGKILL, signal.SIGPROF)
-        return True
-    assert os.WEXITSTATUS(status) == 0, "the resumed run failed by itself"
-    return False
+        return None
+    assert os.WEXITSTATUS(status) == 0, "the run failed by itself"
+    return pickle.loads(result.read_bytes())
 
 
 def prove(variant, folder, kills, draw):
     """Kill a run `kills` times at random moments, let it end, and compare it with an uninterrupted one."""
-    expected, length, killed = *uninterrupted(variant), 0
-    run = simulation(variant, folder / "killed")
+    expected, seconds = attempt(variant, folder / "whole") or pytest.fail(f"{variant}: a run never ended")
+    killed = 0
     for n in range(kills):
-        killed += attempt(run, draw.uniform(0.001, 1.2 * length / kills), timer=n % 2 == 0)
-    assert outcome(run.run()) == expected, f"{variant}: a resumed run differs"
+        delay = draw.uniform(0.001, 1.2 * seconds / kills)
+        killed += attempt(variant, folder / "killed", delay, timer=n % 2 == 0) is None
+    last = attempt(variant, folder / "killed")
+    assert last is not None, f"{variant}: a resumed run never ended"
+    assert last[0] == expected, f"{variant}: a resumed run differs"
     return killed
 
 
 def main(folder, kills, seed, variants):
+    import sklearn.datasets  # noqa: F401  what runs would import late, each child for itself
+    import torch._dynamo
+
+    assert threading.active_count() == 1
     torch.set_num_threads(1)
     draw = random.Random(int(seed))
     for variant in variants.split(","):
-        killed = prove(variant, Path(folder) / variant.replace(" ", "-"), int(kills), draw)
-        print(variant, killed, sep="\t", flush=True)
+        home = Path(folder) / variant.replace(" ", "-")
+        home.mkdir()
+        print(variant, prove(variant, home, int(kills), draw), sep="\t", flush=True)
 
 
 def killed_and_resumed(folder, kills, seed, variants):
@@ -108,7 +125,7 @@ def killed_and_resumed(folder, kills, seed, variants):
     return {name: int(killed) for name, killed in (line.split("\t") for line in done.stdout.splitlines())}
 
 
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(600)
 def test_every_method_survives_being_killed_at_random_moments(tmp_path):
     killed = killed_and_resumed(tmp_path, 2, 0, VARIANTS)
     assert set(killed) == set(VARIANTS)
@@ -116,11 +133,10 @@ def test_every_method_survives_being_killed_at_random_moments(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(800)
-@pytest.mark.parametrize("seed", [1, 2])
-def test_every_method_survives_being_killed_many_times(seed, tmp_path):
-    killed = killed_and_resumed(tmp_path, 8, seed, VARIANTS)
-    assert sum(killed.values()) > 2 * len(VARIANTS)
+@pytest.mark.timeout(600)
+def test_every_method_survives_being_killed_many_times(tmp_path):
+    killed = killed_and_resumed(tmp_path, 4, 1, VARIANTS)
+    assert sum(killed.values()) > len(VARIANTS)
 
 
 # ---------------------------------------------------------------------- at chosen moments
@@ -132,7 +148,7 @@ class Killed(BaseException):
 @pytest.mark.parametrize("moment", ["written half", "written whole", "replaced", "sweeping"])
 @pytest.mark.parametrize("round", [0, 3])
 def test_killed_in_the_middle_of_a_checkpoint(variant, moment, round, tmp_path, monkeypatch):
-    expected = uninterrupted(variant)[0]
+    expected = uninterrupted(variant)
     save, replace, seen = torch.save, os.replace, []
 
     def dying_save(state, file):
@@ -173,7 +189,7 @@ def test_killed_in_the_middle_of_a_checkpoint(variant, moment, round, tmp_path, 
 
 @pytest.mark.parametrize("every", [1, 2, 7])
 def test_a_run_goes_on_from_its_last_checkpoint_and_no_earlier(every, tmp_path, monkeypatch):
-    expected = uninterrupted("ditto")[0]
+    expected = uninterrupted("ditto")
     run = simulation("ditto", tmp_path / "killed", checkpoint_every=every)
     ditto_round = Ditto.round
 
