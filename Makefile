@@ -12,6 +12,7 @@ NOTEBOOKS = $(wildcard book/*.ipynb)
 # The same environment for every check, so that printed numbers can be compared digit by digit.
 FIXED := OMP_NUM_THREADS=1 TQDM_DISABLE=1 PYTHONHASHSEED=0 PYTHONDONTWRITEBYTECODE=1
 PYTEST = $(FIXED) $(PY) -m pytest --color=no
+REFRESH = xargs -P $(JOBS) -n 1 $(PY) -m cflkit.notebooks refresh
 # Jupyter Book is talkative, and in colour: what it says goes to a log, shown only when it fails.
 LOG := build/book.log
 BUILD = build() { mkdir -p $(dir $(LOG)); $(FIXED) $(PY) -m cflkit.pages || exit 1; \
@@ -76,7 +77,7 @@ pages: env  ## build the book from nothing; any warning, broken link or outside 
 	@$(PY) tests/check_pages.py $(PAGES)
 
 refresh: env  ## run every notebook and store what it prints; twice gives the same files
-	@$(PY) -m cflkit.notebooks refresh
+	@ls $(NOTEBOOKS) | $(REFRESH)
 
 picture: env  ## draw the README's picture from the run records
 	@$(PY) -m cflkit.pages && cp book/_generated/stocfl-table1-4800-r10.png book/_static/readme.png
@@ -86,9 +87,9 @@ test-slow: env  ## the unit tests that take minutes
 
 check-refresh: env  ## refresh a copy of the book twice and compare the two
 	@rm -rf build/refresh && mkdir -p build/refresh && cp -r book build/refresh/once
-	@$(PY) -m cflkit.notebooks refresh build/refresh/once/*.ipynb
+	@ls build/refresh/once/*.ipynb | $(REFRESH)
 	@cp -r build/refresh/once build/refresh/twice
-	@$(PY) -m cflkit.notebooks refresh build/refresh/twice/*.ipynb
+	@ls build/refresh/twice/*.ipynb | $(REFRESH)
 	@diff -r build/refresh/once build/refresh/twice && echo "identical"
 
 check-links: env  ## follow the links that leave the book (needs a network)
