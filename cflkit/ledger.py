@@ -243,10 +243,10 @@ def decide(name: str, part: dict, numbers: dict[str, list[float]], folder: Path 
         For a test of an unknown kind, or a cell that no protocol has.
     """
     kind = next(iter(part))
-    one_of("test", kind, ("more", "near", "ratio", "above", "below", "equals", "printed_above"))
+    one_of("test", kind, ("more", "least", "near", "ratio", "above", "below", "equals", "printed_above"))
     if kind == "printed_above":
         return Part(name, min(numbers[part[kind]]) > part["than"], f"least {min(numbers[part[kind]]):.2f}")
-    if kind in ("more", "near", "ratio"):
+    if kind in ("more", "least", "near", "ratio"):
         if (pair := _paired(part[kind], folder)) is None:
             return Part(name, None, "not yet measured")
         ours, theirs, runs = pair
@@ -255,8 +255,9 @@ def decide(name: str, part: dict, numbers: dict[str, list[float]], folder: Path 
             return Part(name, abs(ratio - part["is"]) < 0.005, f"{ratio:.3f}", len(ours), tuple(runs))
         gap = metrics.paired_difference(ours, theirs)
         text = number([a - b for a, b in zip(ours, theirs, strict=True)], sign=True)
-        if kind == "near":
-            return Part(name, abs(gap["mean"]) <= part["within"], text, len(ours), tuple(runs))
+        if kind in ("least", "near"):
+            off = abs(gap["mean"]) if kind == "near" else -gap["mean"]
+            return Part(name, off <= part["within"], text, len(ours), tuple(runs))
         # several seeds must also agree that there is a lead at all
         leads = gap["mean"] > 0 and (len(ours) == 1 or gap["low"] > 0)
         return Part(name, leads and gap["mean"] >= part.get("by", 0), text, len(ours), tuple(runs))

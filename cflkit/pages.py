@@ -67,9 +67,9 @@ def results(paper: str, folder: Path, out: Path) -> str:
 def _table(name: str, folder: Path, out: Path) -> str:
     spec, rows = ledger.tables()[name], list(ledger.rows(name, folder))
     skewed = any(_own(row) for row in rows)
-    own = ["own label mix"] if skewed else []
-    header = ["method", "printed", "measured", *own, "difference", "seeds", "rounds", ""]
-    lines = [_line(row, spec["tolerance"], skewed) for row in rows]
+    extra = [*(["own label mix"] if skewed else []), *map(str.upper, also := spec.get("also", []))]
+    header = ["method", "printed", "measured", *extra, "difference", "seeds", "rounds", ""]
+    lines = [_line(row, spec["tolerance"], skewed, also) for row in rows]
     runs = list({(r["label"], r["seed"]): r for row in rows if row.measured for r in row.measured.runs}.values())
     few = any(len(row.measured.runs) < spec["seeds"] for row in rows if row.measured)
     early = f"**Preliminary**: fewer seeds than the {spec['seeds']} that the table wants." if few else ""
@@ -88,17 +88,18 @@ def _own(row: Row) -> dict[int, float]:
     return row.measured.values(row.metric.replace("accuracy", "own_accuracy"))
 
 
-def _line(row: Row, tolerance: float, skewed: bool) -> list[str]:
+def _line(row: Row, tolerance: float, skewed: bool, also: Sequence[str]) -> list[str]:
     beside = "–" if row.printed is None else f"{row.printed:.2f}"
     values = list(row.measured.values(row.metric).values()) if row.measured else []
     if not values:
-        return [row.name, beside, MISSING, *(["–"] * skewed), "–", "–", "–", ""]
+        return [row.name, beside, MISSING, *(["–"] * (skewed + len(also))), "–", "–", "–", ""]
     own = list(_own(row).values())
+    others = [number(row.measured.percent(metric)) for metric in also]
     gap = None if row.printed is None else [v - row.printed for v in values]
     word = "" if gap is None else "agrees" if abs(sum(gap)) / len(gap) <= tolerance else "differs"
     mix, off = number(own) if own else "–", "–" if gap is None else number(gap, sign=True)
     size = str(len(values)), str(row.measured.rounds)
-    return [row.name, beside, number(values), *([mix] * skewed), off, *size, word]
+    return [row.name, beside, number(values), *([mix] * skewed), *others, off, *size, word]
 
 
 def _curves(name: str, rows: Sequence[Row], out: Path) -> str:
