@@ -309,6 +309,14 @@ def judge(paper: str, claim: dict, folder: Path = records.FOLDER) -> Verdict:
     return Verdict(word, "; ".join(notes), parts)
 
 
+def mark(paper: str, folder: Path = records.FOLDER) -> str:
+    """What a title says of the paper's claims, in the way of ReScience: ``[Re]`` if all that were tested hold."""
+    words = {judge(paper, claim, folder).word for claim in claims()[paper]} - {UNTESTED}
+    if not words:
+        return "[Re: open]"
+    return "[Re]" if words == {HOLDS} else "[¬Re]" if words == {FAILS} else "[Re in part]"
+
+
 def says(paper: str, claim: dict) -> str:
     """The claim in words, with the paper's numbers."""
 

@@ -283,6 +283,19 @@ def leak(folder: Path) -> str:
     return "\n".join(text)
 
 
+# ---------------------------------------------------------------------- while the book is built
+def entitle(app, name: str, source: list[str]) -> None:
+    """Put the verdict into a chapter's title, which starts with ``[Re]`` (Sphinx's event "source-read")."""
+    if (paper := Path(name).name) in CHAPTERS:
+        source[0] = source[0].replace("# [Re] ", f"# {ledger.mark(paper)} ", 1)
+
+
+def setup(app) -> dict:
+    """Let Sphinx call :func:`entitle`."""
+    app.connect("source-read", entitle)
+    return {"parallel_read_safe": True}
+
+
 def main(folder: Path = records.FOLDER, out: Path = OUT) -> int:
     """Write everything that chapters include."""
     plots.use_style()

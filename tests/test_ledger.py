@@ -165,6 +165,25 @@ def test_a_record_of_another_configuration_does_not_count(tmp_path):
     assert ledger.measured(P, "ifca", tmp_path) is None
 
 
+def test_a_chapter_bears_its_verdict_in_its_title(tmp_path, monkeypatch):
+    good, bad = ({"id": "", "says": "", "parts": {"p": {"above": f"{P}/ifca", "than": than}}} for than in (90, 95))
+    open_ = {"id": "", "says": "", "untested": "why"}
+    found = []
+    monkeypatch.setattr(ledger, "claims", lambda: {"mdicfl": found})
+    for claims, mark in (
+        ([open_], "[Re: open]"), ([good, open_], "[Re]"), ([good, bad], "[Re in part]"), ([bad], "[¬Re]"),
+    ):  # fmt: skip
+        record(tmp_path, P, "ifca", 0, accuracy=0.92)
+        found[:] = claims
+        assert ledger.mark("mdicfl", tmp_path) == mark
+    page = ['{"source": ["# [Re] MD-ICFL"]}']
+    monkeypatch.setattr(ledger, "mark", lambda paper: f"[{paper}]")
+    pages.entitle(None, "book/mdicfl", page)
+    assert page == ['{"source": ["# [mdicfl] MD-ICFL"]}']
+    pages.entitle(None, "book/howto", page)
+    assert page == ['{"source": ["# [mdicfl] MD-ICFL"]}']
+
+
 # ---------------------------------------------------------------------- tables
 def test_what_is_missing_comes_cheapest_first_with_what_it_takes(tmp_path):
     before = ledger.missing("mdicfl-table4-r50", [0, 1], tmp_path)
@@ -199,7 +218,8 @@ def test_measured_stands_beside_printed(tmp_path):
     assert "`stocfl_rotmnist_4800_r10/stocfl-" in whole and "2000-01-01, abc" in whole
     assert {file.stem for file in tmp_path.glob("*.png")} >= {"stocfl-table1-4800-r10", "stocfl_counts"}
     hybrid = results[results.index("(table-stocfl-tau-hybrid)=") :]
-    assert "| method | printed | measured | ARI | difference |" in hybrid and "| τ = 0.5 | – | 2.00 | 1.00 |" in hybrid
+    assert "| method | printed | measured | ARI | difference |" in hybrid
+    assert "| τ = 0.5 | – | 2.00 | 1.00 |" in hybrid
 
 
 def test_deleting_a_record_brings_the_gap_back(tmp_path):
