@@ -31,6 +31,24 @@ def entries() -> list[dict]:
     return _data("results")["entries"]
 
 
+def stated(**where) -> float | list[float]:
+    """The number, or numbers, that a paper's running text states.
+
+    Parameters
+    ----------
+    **where
+        Fields of one entry, such as ``paper="lcfed", what="low-rank dimension D"``.
+
+    Raises
+    ------
+    ValueError
+        Unless exactly one entry matches.
+    """
+    found = [e["value"] for e in _data("results")["in_text"] if where.items() <= e.items()]
+    require(len(found) == 1, "where", where, "fields of exactly one number of the running texts")
+    return found[0]
+
+
 def tables() -> dict[str, dict]:
     """What is set beside what, by name, as ``book/papers/tables.yaml`` lists it."""
     return _data("tables")["tables"]
