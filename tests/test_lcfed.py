@@ -10,7 +10,7 @@ from tiny import federation, gradient, run, simulation
 
 from cflkit.memory import Memory
 from cflkit.methods import FedAvg, LCFed, LocalOnly
-from cflkit.methods.lcfed import decompose, similarity_flops
+from cflkit.methods.lcfed import closest, decompose, similarity_flops
 from cflkit.training import SGD, Prox
 
 CLIENTS = [
@@ -39,17 +39,31 @@ def test_two_rounds_computed_by_hand():
                 w = w - 0.1 * (gradient(w, *client) + 0.5 * (w - centres[assign[i]]))
             own[i] = w
         cosine = [[w @ c / np.linalg.norm(w) / np.linalg.norm(c) for c in centres] for w in own]
-        assign = [int(np.argmax(row)) for row in cosine]  # new models, old centres
+        if t == 1:  # the centres are equal, and nobody moves
+            assert np.ptp(cosine, axis=1).max() < 1e-12
+        else:
+            assign = [int(np.argmax(row)) for row in cosine]  # new models, old centres
         members = [[own[i] for i in range(3) if assign[i] == k] for k in range(2)]
         centres = [np.mean(m, 0) if m else centres[k] for k, m in enumerate(members)]
         server = method.round(server, torch.arange(3), rig.network(t, memory))
-        if t == 1:  # equal centres: a tie to rounding, which hand and machine may break differently
-            assign = server["assign"].tolist()
-            members = [[own[i] for i in range(3) if assign[i] == k] for k in range(2)]
-            centres = [np.mean(m, 0) if m else w0 for m in members]
     assert server["assign"].tolist() == assign
     close(server["models"], own)
     close(server["centres"], centres)
+
+
+def test_a_device_leaves_its_cluster_only_for_a_closer_centre():
+    points = torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 1.0], [0.0, 1.0]], dtype=torch.float64)
+    centres = torch.tensor([[2.0, 0.0], [1.0, 1e-7], [0.0, 3.0], [0.0, 1.0]], dtype=torch.float64)
+    # cosines of the first point: 1, 1 - 5e-15, 0, 0; of the second: 0.7071068, + 7e-8, 0.7071068, 0.7071068
+    assert closest(points, centres, torch.tensor([1, 3, 3, 0])).tolist() == [1, 1, 3, 2]
+    assert closest(points, centres, torch.tensor([2, 0, 2, 1])).tolist() == [0, 1, 2, 2]
+    assert closest(points.float(), centres.float(), torch.tensor([2, 0, 2, 1])).tolist() == [0, 1, 2, 2]
+
+
+def test_nobody_moves_in_round_one_however_the_models_are_compared(fed):
+    for rank in (None, 5):
+        start, first, second = run(LCFed(k=3, rank=rank), fed, rounds=2, **SETTINGS).rounds
+        assert start["sizes"] == first["sizes"] and first["moved"] == 0 < second["moved"]
 
 
 def test_the_literal_algorithm_without_pulls_is_local_only_bit_for_bit(fed):
@@ -142,12 +156,34 @@ def test_traffic_and_work_are_counted(fed):
     assert similarity_flops(100, 10, 61706) / similarity_flops(100, 10, 50) == pytest.approx(61706 / 50)
 
 
-def test_lenet_splits_before_its_last_layer(digits):
+def test_lenet_splits_at_any_layer(digits):
     from cflkit import federation as builders
 
-    fed = builders.rotated(digits, clients=4, samples_per_client=4)
-    rig = simulation(FedAvg(), fed, model="lenet")
-    assert rig.model.size - LCFed().embedding(rig.model).stop == 84 * 10 + 10
+    lenet = simulation(FedAvg(), builders.rotated(digits, clients=4, samples_per_client=4), model="lenet").model
+    conv1, conv2, fc1, fc2 = 6 * 25 + 6, 16 * 6 * 25 + 16, 16 * 1 * 120 + 120, 120 * 84 + 84  # 8 x 8 pixels
+    for split, phi in {"conv1": 0, "conv2": conv1, "fc1": conv1 + conv2, "fc2": conv1 + conv2 + fc1,
+                       "last": conv1 + conv2 + fc1 + fc2, None: lenet.size}.items():  # fmt: skip
+        assert LCFed(split=split).embedding(lenet) == slice(0, phi)
+    assert LCFed(split="decision").embedding(lenet) == LCFed().embedding(lenet)
+
+
+def test_nothing_and_everything_as_embedding(fed):
+    """Without phi the global pull is none; with all of it, one cluster's pulls add up to mu + lam."""
+    bare = run(LCFed(k=3, mu=0.2, lam=0.5, rank=3, split="hidden"), fed, rounds=2, **SETTINGS)
+    none = run(LCFed(k=3, mu=0.2, lam=0.0, rank=3), fed, rounds=2, **SETTINGS)
+    assert torch.equal(bare.server["models"], none.server["models"]) and bare.server["phi"].numel() == 0
+    assert bare.rounds[1]["down"] == 12 * bare.server["initial"].numel()
+    whole = run(LCFed(k=1, mu=0.2, lam=0.5, rank=3, split=None), fed, rounds=2, **SETTINGS).server
+    summed = run(LCFed(k=1, mu=0.7, lam=0.0, rank=3), fed, rounds=2, **SETTINGS).server
+    assert torch.equal(whole["phi"], whole["centres"][0])
+    close(whole["models"], summed["models"])
+
+
+def test_an_unknown_layer_is_named(fed):
+    allowed = r"None, last or in \['hidden', 'decision'\]"
+    for split in ("fc1", "hid", ""):
+        with pytest.raises(ValueError, match=rf"^split = '{split}': must be {allowed}$"):
+            simulation(LCFed(k=3, rank=3, split=split), fed, **SETTINGS)
 
 
 @pytest.mark.parametrize("wrong", [{"k": 0}, {"mu": -1.0}, {"lam": -0.1}, {"rank": 0}, {"decomposition": "qr"}])

@@ -173,7 +173,7 @@ def test_a_round_returns_a_new_state_and_leaves_the_old_one_alone(variant, fed, 
     assert bits(history.server) == keys == bits(old)
 
 
-@pytest.mark.parametrize("variant", [v for v in VARIANTS if v != "lcfed"])  # its equal first centres tie
+@every_method
 @pytest.mark.parametrize("trainer", ["lean", "stacked"])
 def test_chunk_and_trainer_change_a_result_by_rounding_at_most(variant, trainer, fed, settings_of_a_run):
     settings = settings_of_a_run | {"model": model(variant), "rounds": 2, "evaluate_every": 9}

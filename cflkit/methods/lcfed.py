@@ -12,6 +12,8 @@ from cflkit.methods.base import Method
 from cflkit.network import Rows
 from cflkit.training import SGD, Pick, Prox
 
+TIE = 1e-12  # cosines closer than this are equal: above float64's rounding, below any difference of two models
+
 
 @dataclass(frozen=True)
 class LCFed(Method):
@@ -35,6 +37,8 @@ class LCFed(Method):
         Where local training begins: the device's own model (line 7), or its cluster's centre.
     average : {"all", "sampled"}
         Centres and Phi are means over the last known models of all devices, or over this round's.
+    split : str, optional
+        The layer where the decision h begins: "last", or a submodule's name. None: phi is everything.
     """
 
     k: int = 10
@@ -44,6 +48,7 @@ class LCFed(Method):
     decomposition: str = "svd"
     start_from: str = "own"
     average: str = "all"
+    split: str | None = "last"
     name = "lcfed"
 
     def __post_init__(self):
@@ -59,6 +64,9 @@ class LCFed(Method):
         require(self.k <= task.clients, "k", self.k, f"at most the number of clients, {task.clients}")
         limit = min(task.clients - (self.decomposition == "pca"), task.model.size)
         require(self.rank is None or self.rank <= limit, "rank", self.rank, f"at most {limit} with these clients")
+        layers = dict.fromkeys(name.rpartition(".")[0] for name in task.model.parameters)
+        inside = any(layer == self.split or layer.startswith(f"{self.split}.") for layer in layers)
+        require(self.split in (None, "last") or inside, "split", self.split, f"None, last or in {[*layers]}")
 
     # ------------------------------------------------------------------ server
     def start(self, net):
@@ -90,7 +98,7 @@ class LCFed(Method):
         )
         models[clients] = up["model"].dense()
         points, goals = (up["model"].dense(), centres) if M is None else (up["z"].dense(), centres @ M)
-        assign[clients] = (F.normalize(points) @ F.normalize(goals).T).argmax(1).cpu()  # line 10, Eqs. 3 and 4
+        assign[clients] = closest(points, goals, assign[clients])  # line 10
         chosen = torch.arange(net.task.clients) if self.average == "all" else clients
         rows = Rows([models[chosen]])  # line 11
         m, dim = len(clients), net.task.model.size
@@ -119,8 +127,10 @@ class LCFed(Method):
         return {"model": omega} if M is None else {"model": omega, "z": omega @ M}
 
     def embedding(self, model) -> slice:
-        """Where phi lies: everything before the decision layer."""
-        return slice(0, model.head.start)
+        """Where phi lies: everything before the first decision layer."""
+        if self.split is None:
+            return slice(0, model.trainable)
+        return slice(0, (model.head if self.split == "last" else model.span(f"{self.split}.")).start)
 
     # ------------------------------------------------------------------ looking
     def serve(self, server, clients, net):
@@ -134,6 +144,19 @@ class LCFed(Method):
 
     def log(self, server):
         return {name: server[name] for name in ("server_flops", "client_flops")}
+
+
+def closest(points: Tensor, centres: Tensor, current: Tensor) -> Tensor:
+    """Cluster (m,) whose centre (K, D) has the largest cosine with each of the points (m, D), Eqs. 3 and 4.
+
+    A device leaves its `current` cluster only for a cosine that is larger by more than :data:`TIE`, so that equal
+    centres, as all are in round 1, move nobody; of several such, the first. In float64 whatever the run's
+    precision: models that share a beginning have cosines too close to one for float32.
+    """
+    cosine = (F.normalize(points.double()) @ F.normalize(centres.double()).T).cpu()
+    best = cosine >= cosine.amax(1, keepdim=True) - TIE
+    stays = best.gather(1, current[:, None])[:, 0]
+    return torch.where(stays, current, best.int().argmax(1))
 
 
 def decompose(models: Tensor, rank: int, centred: bool = False) -> Tensor:
