@@ -61,8 +61,8 @@ def test_a_device_leaves_its_cluster_only_for_a_closer_centre():
 
 
 def test_nobody_moves_in_round_one_however_the_models_are_compared(fed):
-    for rank in (None, 5):
-        start, first, second = run(LCFed(k=3, rank=rank), fed, rounds=2, **SETTINGS).rounds
+    for rank, dtype in [(None, "float64"), (5, "float64"), (5, "float32")]:
+        start, first, second = run(LCFed(k=3, rank=rank), fed, rounds=2, dtype=dtype, **SETTINGS).rounds
         assert start["sizes"] == first["sizes"] and first["moved"] == 0 < second["moved"]
 
 

@@ -97,7 +97,10 @@ class LCFed(Method):
             per_client={"centre": Pick(centres, assign[clients])},  # line 6
         )
         models[clients] = up["model"].dense()
-        points, goals = (up["model"].dense(), centres) if M is None else (up["z"].dense(), centres @ M)
+        if M is None:
+            points, goals = up["model"].dense(), centres
+        else:  # in float64, where equal centres stay equal
+            points, goals = up["z"].dense(), centres.double() @ M.double()
         assign[clients] = closest(points, goals, assign[clients])  # line 10
         chosen = torch.arange(net.task.clients) if self.average == "all" else clients
         rows = Rows([models[chosen]])  # line 11
