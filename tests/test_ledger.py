@@ -37,6 +37,13 @@ def test_every_printed_number_is_there():
     assert ledger.printed(**FIRST, method="IFCA", K_assumed=[4, 6]) == [91.74, 91.74]
 
 
+def test_numbers_of_the_running_text():
+    assert ledger.stated(paper="lcfed", what="low-rank dimension D") == 50
+    assert ledger.stated(where="abstract of FedAC, arXiv:2403.16460") == [1.82, 12.67]
+    with pytest.raises(ValueError, match=r"^where = .*: must be fields of exactly one"):
+        ledger.stated(paper="lcfed", where="Sec. IV-C")
+
+
 def test_an_unknown_number_is_refused():
     with pytest.raises(ValueError, match=r"where = .*Table 9"):
         ledger.printed(paper="stocfl", table="Table 9")

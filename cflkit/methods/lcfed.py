@@ -28,7 +28,8 @@ class LCFed(Method):
     k : int
         Number of clusters (K).
     mu, lam : float
-        Pulls towards the centre and towards the global embedding. Stable while lr (L + mu + lam) < 2.
+        Pulls towards the centre and towards the global embedding, which is sent only for lam > 0. Stable while
+        lr (L + mu + lam) < 2.
     rank : int, optional
         Dimensions of the low-rank models (D); None compares full models.
     decomposition : {"svd", "pca"}
@@ -93,7 +94,7 @@ class LCFed(Method):
         up = net.call(
             clients,
             partial(self.client, server["initial"], M),
-            down={"phi": server["phi"]},
+            down={"phi": server["phi"]} if self.lam else {},
             per_client={"centre": Pick(centres, assign[clients])},  # line 6
         )
         models[clients] = up["model"].dense()
@@ -124,8 +125,10 @@ class LCFed(Method):
         """LocalUpdate: omega <- omega - eta (grad l + mu (omega - Omega) + lambda (phi - Phi))."""
         phi, centre = self.embedding(local.model), down["centre"]
         begin = memory.get("personal", initial) if self.start_from == "own" else centre
-        anchor = F.pad(down["phi"], (0, local.model.size - phi.stop))
-        omega = local.sgd(begin, data, [Prox(self.mu, centre), Prox(self.lam, anchor, phi)])
+        pulls = [Prox(self.mu, centre)]
+        if self.lam:
+            pulls.append(Prox(self.lam, F.pad(down["phi"], (0, local.model.size - phi.stop)), phi))
+        omega = local.sgd(begin, data, pulls)
         memory["personal"] = omega
         return {"model": omega} if M is None else {"model": omega, "z": omega @ M}
 
