@@ -905,7 +905,7 @@ def pictures() -> Federation:
         (FedFomo(models=0), 0, P, P),
         (FedGroup(), 10, P, P),
         (Robust(), 10, P, P),
-        (CGPFLLike(k=2), 0, 2 * P - HEAD, P),  # as LCFed; the global embedding is sent, and pulls with weight 0
+        (CGPFLLike(k=2), 0, P, P),  # no global pull, no global embedding to send
     ],
     ids=repr,
 )
