@@ -155,7 +155,7 @@ class LCFed(Method):
 def closest(points: Tensor, centres: Tensor, current: Tensor) -> Tensor:
     """Cluster (m,) whose centre (K, D) has the largest cosine with each of the points (m, D), Eqs. 3 and 4.
 
-    A device leaves its `current` cluster only for a cosine that is larger by more than :data:`TIE`, so that equal
+    A device leaves its `current` cluster only for a cosine that is larger by more than ``TIE``, so that equal
     centres, as all are in round 1, move nobody; of several such, the first. In float64 whatever the run's
     precision: models that share a beginning have cosines too close to one for float32.
     """
