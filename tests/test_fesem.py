@@ -8,15 +8,17 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny import federation, network, run, simulation, train
+from tiny import federation, network, regression, run, simulation, train
 
 from cflkit import metrics
 from cflkit.flat import Model
 from cflkit.matching import align, matched_mean
 from cflkit.memory import Memory
 from cflkit.methods import FedAvg, FedProx, FeSEM, LocalOnly
+from cflkit.methods.fesem import released_score, score_k
 from cflkit.models import build
 from cflkit.network import Rows, Uploads
+from cflkit.simulation import History
 from cflkit.training import SGD
 
 # Four clients: 0 and 1 see label 0 to the right, 2 and 3 see it to the left.
@@ -84,10 +86,6 @@ def test_as_many_centres_as_clients_is_local_only(fed):
         assert torch.equal(server["centres"][server["assign"][client]], alone.memory.get("personal", client))
 
 
-def objective(models, assign, centres):
-    return float((models - centres[assign]).square().sum())
-
-
 @given(st.integers(0, 10**6))
 def test_e_and_m_never_raise_the_clustering_objective_and_m_minimises_it(seed):
     """Eq. 6 for fixed W_i, ``sub="all"`` and uniform weights."""
@@ -96,13 +94,15 @@ def test_e_and_m_never_raise_the_clustering_objective_and_m_minimises_it(seed):
     models, centres = torch.randn(7, model.size).double(), torch.randn(3, model.size).double()
     up = Uploads({"model": Rows([models])}, torch.arange(7), torch.ones(7))
     assign = torch.randint(3, (7,))
-    before = objective(models, assign, centres)
-    assign = method.e_step(models, centres, method.seen(model))
-    after_e = objective(models, assign, centres)
+    every = method.seen(model)
+    before = method.objective(models, assign, centres, every)
+    assert before == pytest.approx(float((models - centres[assign]).square().sum() / 7))
+    assign = method.e_step(models, centres, every)
+    after_e = method.objective(models, assign, centres, every)
     best = method.m_step(up, assign, centres, model)
-    after_m = objective(models, assign, best)
+    after_m = method.objective(models, assign, best, every)
     assert before >= after_e >= after_m
-    assert objective(models, assign, best + 1e-3 * torch.randn_like(best)) > after_m
+    assert method.objective(models, assign, best + 1e-3 * torch.randn_like(best), every) > after_m
     empty = [k for k in range(3) if k not in assign.tolist()]
     assert torch.equal(best[empty], centres[empty])
 
@@ -180,6 +180,56 @@ def test_personal_start_goes_on_from_the_devices_own_model():
     alone = [train(initial(), *c, steps=3) for c in CLIENTS]  # no pull: the centre is never looked at
     for client, model in enumerate(alone):
         close(server.memory.get("personal", client), model)
+
+
+# ------------------------------------------------------------------ the released score, the number of centres
+def test_the_released_score_asks_every_centre_about_every_client():
+    """Two clients of one and three images, whose tests mirror each other; two centres, each right on one test."""
+    left, right = (np.array([[0, 9]]), np.array([1])), (np.array([[9, 0]] * 3), np.array([1] * 3))
+    fed = federation(left, right)
+    tests = replace(fed.test, offset=torch.tensor([0, 1, 4]))
+    rig = simulation(FeSEM(k=2), replace(fed, test=tests, test_of=torch.arange(2)), personal_clients=2)
+    to_one = torch.tensor([0.0, 0.0, -1.0, 1.0, 0.0, 0.0], dtype=torch.float64)  # label 1 where the second pixel is
+    centres = torch.stack([to_one, -to_one])
+    found = released_score(rig, History(server={"centres": centres, "assign": torch.tensor([0, 1])}))
+    assert found == {"each": [0.25, 0.75], "micro": 0.75, "mean": 0.5, "macro": 0.5}
+    assert rig.evaluate({"centres": centres, "assign": torch.tensor([0, 1])}, Memory())["accuracy_micro"] == 1.0
+
+
+def by_hand(k_sizes, models, tested):
+    """Mean over clients of the training accuracy of their group's mean, and Eq. 6."""
+    centres = [m for g in k_sizes for m in [np.mean([models[i] for i in g], axis=0)] * len(g)]
+    right = [np.mean((np.asarray(x) @ c[:4].reshape(2, 2).T + c[4:]).argmax(1) == y)
+             for c, (x, y) in zip(centres, tested, strict=True)]  # fmt: skip
+    return np.mean(right), np.mean([((m - c) ** 2).sum() for m, c in zip(models, centres, strict=True)])
+
+
+def test_k_is_scored_by_the_centres_on_the_clients_training_images_and_by_the_objective():
+    models = [train(initial(), *c, steps=2) for c in CLIENTS]
+    table = score_k([1, 2, 4], federation(*CLIENTS), rounds=0, model=regression(), local=SGD(0.1, epochs=2),
+                    progress=False)  # fmt: skip
+    for k, groups in {1: [[0, 1, 2, 3]], 2: [[0, 1], [2, 3]], 4: [[0], [1], [2], [3]]}.items():
+        close(table.loc[k, ["accuracy", "objective"]].tolist(), by_hand(groups, models, CLIENTS))
+    assert table.index.tolist() == [1, 2, 4] and table.loc[2, "sizes"] == [2, 2]
+
+
+def test_k_is_scored_on_validation_images_where_there_are_any_and_never_on_test_images(digits):
+    from cflkit import federation as builders
+
+    fed = builders.rotated(digits, clients=12, samples_per_client=24, validation_fraction=0.25)
+    tried = {"k": [2], "model": "mlp8", "local": SGD(0.1), "nodes": 8, "progress": False}
+
+    def tried_on(**change):
+        settings = dict(tried)
+        return score_k(settings.pop("k"), replace(fed, **change), **settings).loc[2]
+
+    plain = tried_on()
+    assert sum(plain["sizes"]) == 8
+    relabelled = replace(fed.test, y=torch.zeros_like(fed.test.y))
+    assert tried_on(test=relabelled)["accuracy"] == plain["accuracy"]
+    held = replace(fed.validation, y=torch.full_like(fed.validation.y, 10))  # a label nobody predicts
+    assert tried_on(validation=held, classes=11)["accuracy"] == 0.0
+    assert tried_on(validation=None)["accuracy"] != plain["accuracy"]
 
 
 # ------------------------------------------------------------------ matched averaging
