@@ -160,7 +160,7 @@ def sizes(per_round: Sequence[Sequence[int]], rounds: Sequence[int] | None = Non
 
 
 def embedding(
-    points: ArrayLike,
+    points: ArrayLike | Mapping[str, ArrayLike],
     clusters: ArrayLike | Mapping[str, ArrayLike],
     truth: ArrayLike | None = None,
     title: str = "",
@@ -169,8 +169,8 @@ def embedding(
 
     Parameters
     ----------
-    points : array_like, shape (N, 2)
-        The clients after PCA or t-SNE.
+    points : array_like, shape (N, 2), or mapping of title to such
+        The clients after PCA or t-SNE; a mapping has one set for each panel of `clusters`.
     clusters : array_like of int, shape (N,), or mapping of title to such
         Cluster of each client, a small grey dot where it is -1; a mapping draws one panel per entry, for
         instance per round. The seven largest clusters have a colour, given by order of first client, the
@@ -180,15 +180,17 @@ def embedding(
     title : str
         Title of the panel if `clusters` is a single array.
     """
-    points = np.asarray(points, dtype=float)
-    require(points.ndim == 2 and points.shape[1] == 2, "points.shape", points.shape, "(N, 2)")
     panels = clusters if isinstance(clusters, Mapping) else {title: clusters}
     panels = {name: np.asarray(assign) for name, assign in panels.items()}
+    places = points if isinstance(points, Mapping) else dict.fromkeys(panels, points)
+    require(list(places) == list(panels), "points", list(places), f"sets for the panels {list(panels)}")
     kinds = [] if truth is None else np.unique(truth).tolist()
     palette = [*_palette(), OTHER]
     figure, grid = _panels(len(panels), 2.9)
     found = [len(np.unique(assign[assign >= 0])) for assign in panels.values()]
     for axes, (name, assign), count in zip(grid, panels.items(), found, strict=True):
+        points = np.asarray(places[name], dtype=float)
+        require(points.ndim == 2 and points.shape[1] == 2, "points.shape", points.shape, "(N, 2)")
         require(assign.shape == (len(points),), "clusters.shape", assign.shape, f"({len(points)},)")
         rank, area = _ranks(assign, len(palette) - 1), np.where(assign < 0, AREA["unseen"], AREA["seen"])
         shape = rank if truth is None else np.searchsorted(kinds, truth)

@@ -191,6 +191,13 @@ def test_embedding_colours_clusters_and_marks_truth():
     assert len(axes.collections) == 5  # (cluster, true cluster) pairs
 
 
+def test_embedding_takes_points_of_their_own_for_each_panel():
+    points = {"before": [[0, 0], [1, 2]], "after": [[3, 3], [4, 5]]}
+    panels = plots.embedding(points, {"before": [0, 1], "after": [0, 0]}).axes
+    drawn = [[p for c in axes.collections for p in c.get_offsets().tolist()] for axes in panels]
+    assert drawn == list(points.values())
+
+
 def test_small_clusters_share_grey():
     ranks = plots._ranks(np.array([8, 8, 7, 7, 7, 6, -1, 5]), count=2)
     np.testing.assert_array_equal(ranks, [0, 0, 1, 1, 1, 2, 2, 2])
@@ -274,6 +281,7 @@ def test_digest_sees_what_matters_and_nothing_else():
         (lambda: plots.learning_curves({"a": pd.DataFrame({"round": [1]})}), "column = 'accuracy'"),
         (lambda: plots.embedding([[1, 2, 3]], [0]), "points.shape"),
         (lambda: plots.embedding([[1, 2]], [0, 1]), "clusters.shape"),
+        (lambda: plots.embedding({"a": [[1, 2]]}, {"b": [0]}), "points"),
         (lambda: plots.surface([[1, 2]], [1], [1, 2]), "values.shape"),
         (lambda: plots.image_grid(np.zeros((2, 2, 4, 4))), "images.shape"),
         (lambda: plots.sizes([[1]], rounds=[1, 2]), r"len\(rounds\)"),
