@@ -50,9 +50,10 @@ def test_one_round_computed_by_hand():
     np.testing.assert_allclose(after["theta"], means, rtol=0, atol=1e-12)  # plain means, with the new clusters
 
 
-@pytest.mark.parametrize("sampler", ["back_search", "generator"])
+@pytest.mark.parametrize("sampler", ["back_search", "generator", "real"])
 def test_one_cluster_is_uniform_fedavg_bit_for_bit(fed, sampler):
-    ours = run(MDICFL(k=1, sampler=sampler, **FEW), fed, rounds=2, participation=0.5, **SETTINGS).server["theta"][0]
+    method = MDICFL.of(fed, k=1) if sampler == "real" else MDICFL(k=1, sampler=sampler, **FEW)
+    ours = run(method, fed, rounds=2, participation=0.5, **SETTINGS).server["theta"][0]
     theirs = run(FedAvg(weights="uniform"), fed, rounds=2, participation=0.5, **SETTINGS).server["model"]
     assert torch.equal(ours, theirs)
 
@@ -165,6 +166,44 @@ def test_a_common_start_still_gives_every_cluster_its_own_samples(fed):
     assert torch.equal(server["theta"][0], server["theta"][1]) and not torch.equal(pseudo[0], pseudo[1])
 
 
+def test_the_oracle_hands_out_training_images_of_the_true_cluster_of_most_members():
+    one = (np.array([[10, 0], [0, 10]]), np.array([0, 1]))
+    two = (np.array([[20, 0], [0, 20], [0, 30]]), np.array([0, 1, 1]))
+    fed = federation(one, two, two, one, cluster=[0, 1, 1, 0], mean=0.5, scale=10.0)
+    method = MDICFL.of(fed, samples=4, k=3)
+    a = [[0.5, -0.5], [-0.5, 0.5]]  # (10, 0) / 10 - 0.5, and the like; here as (class, pixel)
+    assert method.real.shape == (2, 2, 4, 1, 1, 2)
+    assert method.real[0].flatten(2).view(2, 4, 2).tolist() == [[a[0]] * 4, [a[1]] * 4]
+    assert method.real[1, 0].view(4, 2).tolist() == [[1.5, -0.5]] * 4
+    held = sorted(method.real[1, 1, :, 0, 0, 1].tolist())
+    assert held == [1.5, 1.5, 2.5, 2.5]  # both clients' images, each once
+    theta = torch.zeros(3, 6).double()
+    made = method.pseudo_samples(theta, None, torch.tensor([1, 1, 1, 0]))  # members 3; 0, 1, 2; none
+    assert torch.equal(made, method.real[[0, 1, 0]])
+    made = method.pseudo_samples(theta, None, torch.tensor([2, 2, 0, 1]))  # model 2: one client of each
+    assert torch.equal(made, method.real[[1, 0, 0]])
+    assert not {"real", "truth"} & set(method.config())  # tensors do not go into records
+
+
+def test_the_oracle_finds_planted_rotations_from_equal_models(digits):
+    from cflkit import federation as builders
+
+    how = {"clients": 24, "samples_per_client": 200, "overlap": True, "mean": 0.5, "std": 0.5}
+    fed = builders.rotated(digits, **how)
+    long = {"model": "mlp32", "local": SGD(0.1, epochs=10, batch_size=20)}
+    for seed in (0, 1, 2):
+        assert run(MDICFL.of(fed), fed, rounds=6, seed=seed, **long).final["ari"] == 1
+
+
+def test_pseudo_samples_can_be_taken_out_of_a_finished_simulation(fed):
+    rig = simulation(MDICFL(**FEW), fed, rounds=1, **SETTINGS)
+    history = rig.run()
+    net = rig.network(rig.rounds + 1, history.memory)
+    images = rig.method.pseudo_samples(history.server["theta"], net)
+    assert images.shape == (4, 10, 3, 1, 8, 8) and (net.down, net.up) == (0, 0)
+    assert torch.equal(images, rig.method.pseudo_samples(history.server["theta"], net))
+
+
 def test_warm_up_is_fedavg_and_keeps_the_models_equal(fed):
     ours = run(MDICFL(warmup=2, **FEW), fed, rounds=2, **SETTINGS).server["theta"]
     theirs = run(FedAvg(weights="uniform"), fed, rounds=2, **SETTINGS).server["model"]
@@ -179,3 +218,15 @@ def test_bad_hyper_parameters_are_named(wrong):
     ((name, _),) = wrong.items()
     with pytest.raises(ValueError, match=f"^{name} = .*: must be "):
         MDICFL(**wrong)
+
+
+def test_the_oracle_is_only_made_where_the_truth_is_known_and_every_class_held(fed):
+    with pytest.raises(ValueError, match=r"^sampler = 'real': must be handed its images"):
+        MDICFL(sampler="real")
+    with pytest.raises(ValueError, match=r"^federation = 'tiny': must be one whose true clusters are known"):
+        MDICFL.of(federation(*CLIENTS))
+    narrow = federation((np.array([[1, 2]]), np.array([0])), CLIENTS[0], cluster=[0, 1])
+    with pytest.raises(ValueError, match=r"^images of class 1 in true cluster 0 = 0: must be 1 or more$"):
+        MDICFL.of(narrow)
+    with pytest.raises(ValueError, match=r"^len\(truth\) = 12: must be the number of clients, 2"):
+        simulation(MDICFL.of(fed, k=2), narrow)

@@ -1,13 +1,15 @@
 """MD-ICFL (Zhang et al. 2024): clients are assigned by the distance between models on server-made images."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cflkit import rng
 from cflkit.checks import one_of, positive, require
+from cflkit.federation import Federation
 from cflkit.flat import Model
 from cflkit.methods.base import Method
 from cflkit.training import Pick
@@ -24,9 +26,10 @@ class MDICFL(Method):
     ----------
     k : int
         Number of clusters (K).
-    sampler : {"back_search", "generator"}
+    sampler : {"back_search", "generator", "real"}
         How pseudo-samples are made: gradient descent on pixels (Eq. 6, MD-ICFL-1), or a conditional generator
-        (Eq. 7, MD-ICFL-2).
+        (Eq. 7, MD-ICFL-2). "real" is no sampler but an oracle, which tells the distance's faults from the
+        samplers': training images of the true clusters, handed over by :meth:`of`.
     privacy : {"weak", "strong"}
         Who weighs classes: the server, which is sent every client's label ratios once (Algorithm 1), or the client,
         which is sent its class-wise distances in a second exchange (Algorithm 2). Both assign alike.
@@ -43,6 +46,10 @@ class MDICFL(Method):
         Adam steps of the back-search, and their size.
     generator_steps, generator_lr : int, float
         Likewise of the generator, on batches of 100.
+    truth : tuple of int
+        True cluster of every client (N,); for "real" only.
+    real : Tensor
+        ``(K*, C, M, *shape)`` normalised training images of every true cluster and class; for "real" only.
     """
 
     k: int = 4
@@ -57,11 +64,46 @@ class MDICFL(Method):
     search_lr: float = 0.1
     generator_steps: int = 1000
     generator_lr: float = 0.01
+    truth: tuple[int, ...] = field(default=(), repr=False)
+    real: Tensor | None = field(default=None, repr=False, compare=False)
     name = "mdicfl"
+
+    @classmethod
+    def of(cls, federation: Federation, *, samples: int = 30, **parameters) -> "MDICFL":
+        """Make the oracle of a federation whose clusters are known: ``sampler="real"``.
+
+        The images are drawn once, by the federation's seed, from what the clients of each true cluster hold; with
+        replacement where these hold fewer than `samples` of a class.
+
+        Raises
+        ------
+        ValueError
+            If the true clusters are unknown, or one of them holds no image of a class.
+        """
+        require(federation.cluster is not None, "federation", federation.name, "one whose true clusters are known")
+        train, truth = federation.train, federation.cluster
+        of_image = truth.repeat_interleave(train.sizes)
+        drawn = []
+        for t in range(int(truth.max()) + 1):
+            for k in range(federation.classes):
+                rows = torch.nonzero((of_image == t) & (train.y == k)).flatten()
+                require(len(rows) > 0, f"images of class {k} in true cluster {t}", len(rows), "1 or more")
+                source = rng.generator(federation.config.get("seed", 0), "real", t, k)
+                drawn.append(source.choice(rows.numpy(), samples, replace=len(rows) < samples))
+        images = train.pool[train.index[torch.from_numpy(np.stack(drawn))]].double()
+        mean, std = (torch.tensor(v).double().view(-1, 1, 1) for v in (federation.mean, federation.std))
+        real = ((images / federation.scale - mean) / std).unflatten(0, (-1, federation.classes))
+        return cls(sampler="real", samples=samples, truth=tuple(truth.tolist()), real=real, **parameters)
+
+    def config(self):
+        # what the oracle knows is the federation's, which a record holds already
+        return {name: value for name, value in super().config().items() if name not in ("truth", "real")}
 
     def __post_init__(self):
         require(self.k >= 1, "k", self.k, "1 or more")
-        one_of("sampler", self.sampler, ("back_search", "generator"))
+        one_of("sampler", self.sampler, ("back_search", "generator", "real"))
+        ok = self.sampler != "real" or self.real is not None
+        require(ok, "sampler", self.sampler, "handed its images, as by MDICFL.of(federation)")
         one_of("privacy", self.privacy, ("weak", "strong"))
         one_of("init", self.init, ("common", "distinct"))
         require(self.warmup >= 0, "warmup", self.warmup, "0 or more")
@@ -71,6 +113,9 @@ class MDICFL(Method):
 
     def check(self, task):
         require(self.k <= task.clients, "k", self.k, f"at most the number of clients, {task.clients}")
+        if self.sampler == "real":
+            n = len(self.truth)
+            require(n == task.clients, "len(truth)", n, f"the number of clients, {task.clients}")
 
     # ------------------------------------------------------------------ server
     def start(self, net):
@@ -87,7 +132,7 @@ class MDICFL(Method):
         if net.round <= self.warmup:
             up = net.call(clients, self.client, down={"theta": theta[0]})
             return {**server, "theta": up["model"].mean().expand(self.k, -1).clone()}
-        pseudo = self.pseudo_samples(theta, net)  # line 3
+        pseudo = self.pseudo_samples(theta, net, assign)  # line 3
         up = net.call(clients, self.client, per_client={"theta": Pick(theta, assign[clients])})  # lines 5-7
         distance = self.distances(up["model"], theta, pseudo, net.task.model)  # line 9
         labels = server["labels"]
@@ -104,8 +149,28 @@ class MDICFL(Method):
         theta = up["model"].mean_by(assign[clients], self.k, keep=theta)  # line 12
         return {"theta": theta, "assign": assign, "labels": labels}
 
-    def pseudo_samples(self, theta: Tensor, net) -> Tensor:
-        """Images ``(K, C, M, *shape)`` that each cluster model takes for each class."""
+    def pseudo_samples(self, theta: Tensor, net, assign: Tensor | None = None) -> Tensor:
+        """Images ``(K, C, M, *shape)`` that each cluster model takes for each class, normalised as clients' are.
+
+        What a finished simulation would make next::
+
+            net = simulation.network(simulation.rounds + 1, history.memory)
+            images = simulation.method.pseudo_samples(history.server["theta"], net)
+
+        Parameters
+        ----------
+        theta : Tensor (K, P)
+            The cluster models.
+        net : Network
+            Of the round, which keys the samplers' randomness.
+        assign : Tensor (N,) of int64
+            The clients' clusters; for ``sampler="real"`` only. There model j is given images of the true cluster
+            that most of its members come from (of the first among equals, and of cluster 0 without members).
+        """
+        if self.sampler == "real":
+            kinds = len(self.real)
+            votes = torch.bincount(assign * kinds + torch.tensor(self.truth), minlength=self.k * kinds)
+            return self.real[votes.view(self.k, kinds).argmax(1)].to(theta)
         make = {"back_search": self.back_search, "generator": self.generate}[self.sampler]
         return torch.stack(
             [make(t, net.task, rng.torch_seed(net.task.seed, net.round, "pseudo", j)) for j, t in enumerate(theta)]
