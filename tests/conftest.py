@@ -6,7 +6,7 @@ os.environ["OMP_NUM_THREADS"] = "1"  # before torch is imported, and for the pro
 
 import pytest
 import torch
-from hypothesis import settings
+from hypothesis import Phase, settings
 
 from cflkit import federation, images
 from cflkit.federation import Federation, Samples
@@ -15,6 +15,7 @@ from cflkit.training import SGD
 torch.set_num_threads(1)
 settings.register_profile("cflkit", deadline=None, derandomize=True, max_examples=25)
 settings.load_profile("cflkit")
+settings.register_profile("unshrunk", settings.get_profile("cflkit"), phases=[Phase.explicit, Phase.generate])
 
 
 @pytest.fixture(scope="session")
