@@ -20,7 +20,7 @@ BUILD = build() { mkdir -p $(dir $(LOG)); $(FIXED) $(PY) -m cflkit.pages || exit
     { tr -d '\033' <$(LOG) | sed 's/\[[0-9;]*m//g'; exit 1; }; }; build
 
 # Minutes long, each below fifteen. `.ci/run` rotates over this list; add a target's name here to join it.
-SLOW := test-slow check-refresh
+SLOW := test-slow test-mutants check-refresh
 
 export NO_COLOR := 1
 unexport FORCE_COLOR
@@ -84,6 +84,9 @@ picture: env  ## draw the README's picture from the run records
 
 test-slow: env  ## the unit tests that take minutes
 	@$(PYTEST) -n $(JOBS) -m slow tests
+
+test-mutants: env  ## break methods one line at a time; their tests must notice
+	@$(FIXED) $(PY) tests/mutate.py -j $(JOBS)
 
 check-refresh: env  ## refresh a copy of the book twice and compare the two
 	@rm -rf build/refresh && mkdir -p build/refresh && cp -r book build/refresh/once

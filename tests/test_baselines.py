@@ -392,6 +392,7 @@ def test_traffic_of_lenet_is_what_the_tables_say(pictures, method, down, up, onc
     [
         ("fedavg", {"weights": "sizes"}, "weights = 'sizes': must be one of n, uniform"),
         ("fedprox", {"mu": -1}, "mu = -1: must be 0 or more"),
+        ("fedprox", {"weights": "sizes"}, "weights = 'sizes': must be one of n, uniform"),
         ("ditto", {"lam": -0.5}, "lam = -0.5: must be 0 or more"),
         ("ditto", {"weights": 3}, "weights = 3: must be one of n, uniform"),
         ("ifca", {"k": 0}, "k = 0: must be 1 or more"),
@@ -414,6 +415,7 @@ def test_bad_combinations_get_one_clear_line_before_any_work():
     for make, line in [
         (lambda: simulation(IFCA(k=5), fed), "k = 5: must be at most the number of clients, 4"),
         (lambda: simulation(OracleClusters((0, 1)), fed), "len(cluster) = 2: must be the number of clients, 4"),
+        (lambda: simulation(OracleClusters(), fed), "len(cluster) = 0: must be the number of clients, 4"),
         (lambda: OracleClusters.of(fed), "federation = 'tiny': must be one whose true clusters are known"),
     ]:
         with pytest.raises(ValueError) as error:

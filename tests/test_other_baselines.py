@@ -177,6 +177,21 @@ def test_the_servers_control_is_the_mean_of_all_clients_controls(uneven, option)
         close(sum(k for k in kept if k is not None) / 4, server["control"])
 
 
+@pytest.mark.parametrize("option", ["I", "II"])
+def test_statistics_are_averaged_and_have_no_control(option):
+    """They move without a gradient, which option II would read off their distance."""
+
+    def normalised():
+        return nn.Sequential(nn.Flatten(), nn.BatchNorm1d(2), nn.Linear(2, 2))
+
+    found, memory = rounds(Scaffold(option=option), tiny_fed(), **THREE_STEPS, model=normalised, rounds=2)
+    fedavg, _ = rounds(FedAvg("uniform"), tiny_fed(), **THREE_STEPS, model=normalised, rounds=1)
+    close(found[0]["model"], fedavg[0]["model"])  # all controls are 0 in round 1
+    assert (found[0]["model"][-4:] != found[1]["model"][-4:]).all()
+    for control in (found[1]["control"], *(memory.get("control", i) for i in range(N))):
+        assert control[:-4].any() and not control[-4:].any()
+
+
 def test_the_optimum_stays_where_it_is_under_scaffold_and_drifts_under_fedavg():
     """With c_i the clients' gradients there, which sum to nothing, every local step is along a zero gradient."""
     two = [
