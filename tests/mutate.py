@@ -50,9 +50,10 @@ def mutants(source: str) -> Iterator[Mutant]:
     """Every way in which `source` is broken, from the top."""
     tree, lines = ast.parse(source), source.splitlines()
     for holder, field, i, node in places(tree):
+        where = f"{holder.arg}=" if isinstance(holder, ast.keyword) else ""
         for change, other in wrong(node):
             put(holder, field, i, other)
-            yield Mutant(node.lineno, lines[node.lineno - 1].strip(), change, ast.unparse(tree))
+            yield Mutant(node.lineno, lines[node.lineno - 1].strip(), where + change, ast.unparse(tree))
         put(holder, field, i, node)
 
 

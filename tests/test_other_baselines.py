@@ -15,6 +15,7 @@ from every import bits, remembered
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.stats import trim_mean
+from sklearn.exceptions import ConvergenceWarning
 from tiny import federation, gradient, loss, network, run, simulation, train
 from torch import nn
 
@@ -35,6 +36,7 @@ from cflkit.methods import (
     LocalOnly,
     Robust,
     Scaffold,
+    robust,
 )
 from cflkit.methods.cfl import bipartition, certified, cosines
 from cflkit.methods.fedgroup import edc
@@ -396,6 +398,13 @@ def test_the_thresholds_are_the_length_of_the_mean_and_the_largest_length():
         assert len(found[0]["models"]) == 1 + split
 
 
+def test_lengths_that_reach_a_threshold_exactly_are_no_conflict():
+    updates = torch.tensor([[6.0, 8], [0, 0]], dtype=torch.float64)  # the mean is 5 long, the longest 10
+    assert CFL(5.1, 9.9, min_size=1).in_conflict(updates)
+    assert not CFL(5, 9.9, min_size=1).in_conflict(updates)
+    assert not CFL(5.1, 10, min_size=1).in_conflict(updates)
+
+
 def test_no_split_before_min_round_nor_in_small_clusters():
     found, _ = rounds(CFL(**(ALWAYS | {"min_round": 3})), tiny_fed(), rounds=4, **THREE_STEPS)
     assert [len(s["models"]) for s in found] == [1, 1, 2, 3]
@@ -486,6 +495,18 @@ def test_the_certificate_by_hand():
     wide = torch.tensor([[1, 1], [1, -1]], dtype=torch.float64)  # gamma = 1
     assert not certified(torch.cat([wide, polar(180)]), half)
     assert certified(torch.cat([0.99 * wide + torch.tensor([0.05, 0]), polar(180)]), half)
+
+
+def test_the_certificate_where_a_half_hardly_deviates_and_at_the_bound():
+    """A deviation of 0.28 allows cosines below sqrt((1 - 0.28) / 2) = 0.6."""
+    side = torch.tensor([[1, 0.28], [1, -0.28]], dtype=torch.float64)
+    edge = np.rad2deg(np.arctan(0.28) + np.arccos(0.6))
+    for more, fine in ((0.1, True), (-0.1, False)):
+        assert certified(torch.cat([side, polar(edge + more)]), torch.tensor([0, 0, 1])) == fine
+        assert certified(torch.cat([polar(edge + more), side]), torch.tensor([0, 1, 1])) == fine
+    # 3 and 1 deviate by 1 from 2, and (1, 1, 1, 1) has with (1, 1, 1, -1) the cosine 1/2, which is the bound itself
+    reached = torch.tensor([[3.0, 3, 3, 3], [1, 1, 1, 1], [1, 1, 1, -1]], dtype=torch.float64)
+    assert not certified(reached, torch.tensor([0, 0, 1]))
 
 
 def test_a_split_that_is_not_certified_is_not_made():
@@ -657,6 +678,50 @@ def test_fedgroup_by_hand():
     close(found["initial"], w)
 
 
+class Pretrained(Given):
+    """A network whose clients have pre-trained from `initial` to `initial` + `updates`."""
+
+    def __init__(self, initial, updates):
+        super().__init__(initial + updates, clients=len(updates))
+        self.task.init = lambda: initial[None]
+
+
+def test_fedgroup_compares_updates_wherever_they_begin():
+    updates = torch.tensor([[1, 0, 0], [0, 1, 0], [3, 0, 0], [0, 0.5, 0]], dtype=torch.float64)
+    for height in (0.0, 100.0):  # where all models point the same way
+        found = FedGroup(k=2).start(Pretrained(torch.tensor([0, 0, height], dtype=torch.float64), updates))
+        flip = int(found["assign"][0])
+        assert (found["assign"] ^ flip).tolist() == [0, 1, 0, 1]
+        close(found["moved"][[flip, 1 - flip]], [[2, 0, 0], [0, 0.75, 0]])
+
+
+def test_a_group_of_fedgroup_without_members_stands_where_all_began():
+    began = torch.tensor([0.0, 7], dtype=torch.float64)
+    alike = torch.tensor([[1.0, 0]] * 3, dtype=torch.float64)
+    with pytest.warns(ConvergenceWarning, match="distinct clusters"):
+        found = FedGroup(k=2).start(Pretrained(began, alike))
+    mine = found["assign"][0]
+    assert (found["assign"] == mine).all()
+    assert found["models"][1 - mine].tolist() == [0, 7] and found["models"][mine].tolist() == [1, 7]
+
+
+def test_a_group_of_fedgroup_without_sampled_members_stays():
+    method = FedGroup(k=2)
+    rig = simulation(method, tiny_fed(), **THREE_STEPS)
+    server = method.start(rig.network(0, Memory()))
+    here, there = server["assign"][0], server["assign"][1]
+    after = method.round(server, torch.tensor([0, 2]), rig.network(1, Memory()))
+    assert here != there
+    for name in ("models", "moved"):
+        assert torch.equal(after[name][there], server[name][there])
+        assert not torch.equal(after[name][here], server[name][here])
+
+
+def test_fedgroup_pretrains_by_epochs_where_the_run_counts_steps():
+    found = run(FedGroup(k=1), tiny_fed(), local=SGD(0.1, steps=3), rounds=0).server
+    close(found["models"][0], average([train(initial(), *c, steps=1) for c in CLIENTS]))
+
+
 def test_a_newcomer_joins_the_group_that_moved_its_way_last():
     method = FedGroup(k=2, pretrain=1, pretrain_epochs=2)
     rig = simulation(method, tiny_fed(), **THREE_STEPS)
@@ -669,6 +734,7 @@ def test_a_newcomer_joins_the_group_that_moved_its_way_last():
         close(server["moved"][server["assign"][i]], show[i])
     turned = server | {"moved": -server["moved"]}  # and not by the groups' models
     served = method.serve(server, torch.arange(N), rig.network(1, Memory()))
+    assert torch.equal(method.serve(turned, torch.tensor(known), None).index, server["assign"][known])
     for state in (server, turned):
         moved = state["moved"].numpy()
         cosine = show @ moved.T / np.linalg.norm(show, axis=1, keepdims=True) / np.linalg.norm(moved, axis=1)
@@ -770,6 +836,24 @@ def test_the_points_that_may_seed():
     points = torch.tensor([[0.0], [5], [1], [100], [2], [3]])
     assert central(points, 4).tolist() == [0, 2, 4, 5]  # nearest to the median, in their order
     assert central(points, 6).tolist() == list(range(6))
+    for far in (-50, 50):
+        assert central(points + far, 4).tolist() == [0, 2, 4, 5]  # wherever they lie
+
+
+def test_all_but_the_trimmed_share_may_seed(monkeypatch):
+    given, draw = [], robust.kmeans_plusplus
+
+    def spied(points, k, random_state):
+        given.append(points)
+        return draw(points, k, random_state=random_state)
+
+    monkeypatch.setattr(robust, "kmeans_plusplus", spied)
+    run(Robust(k=2, trim=0.34), tiny_fed(), rounds=0, **THREE_STEPS)  # floor(0.34 * 5) = 1
+    trained = np.array([train(initial(), *c, steps=3) for c in CLIENTS])
+    farthest = np.linalg.norm(trained - np.median(trained, axis=0), axis=1).argmax()
+    close(given[0], np.delete(trained, farthest, axis=0))
+    run(Robust(k=4, trim=0.49), tiny_fed(), rounds=0, **THREE_STEPS)
+    assert len(given[1]) == 4  # not 3: there must be K of them
 
 
 def test_robust_by_hand():
@@ -979,6 +1063,24 @@ def test_bad_parameters_get_one_clear_line(name, parameters, line):
     with pytest.raises(ValueError) as error:
         methods.get(name, **parameters)
     assert str(error.value) == line
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("feddane", {"mu": 0}),
+        ("feddist", {"epsilon": 0}),
+        ("feddist", {"epsilon": 1}),
+        ("cfl", {"eps1": 0, "eps2": 0, "min_round": 0, "min_size": 1}),
+        ("fedfomo", {"models": 0, "epsilon": 0, "decay": 0}),
+        ("fedfomo", {"epsilon": 1}),
+        ("fedgroup", {"k": 1, "pretrain": 1, "pretrain_epochs": 1}),
+        ("robust", {"k": 1, "trim": 0, "iterations": 1}),
+        ("cgpfl_like", {"k": 1, "mu": 0}),
+    ],
+)
+def test_the_last_allowed_value_is_taken(name, parameters):
+    assert parameters.items() <= methods.get(name, **parameters).config().items()
 
 
 @pytest.mark.parametrize("method", [FedGroup(k=6), Robust(k=6), CGPFLLike(k=6)], ids=lambda m: m.name)
