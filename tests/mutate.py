@@ -35,6 +35,8 @@ NEGATED = {ast.Lt: ast.GtE, ast.GtE: ast.Lt, ast.Gt: ast.LtE, ast.LtE: ast.Gt, a
 EDGE = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt}
 NAMES = {"argmin": "argmax", "argmax": "argmin", "min": "max", "max": "min", "mean": "sum", "sum": "mean"}
 
+SILENT = ("device", "strict")  # arguments: a CPU is the only place, and strict zips only watch the code itself
+
 
 class Mutant(NamedTuple):
     """A broken file: line number, text of the line, what was changed, the whole source."""
@@ -93,7 +95,7 @@ def wrong(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
             yield f"{name} -> {NAMES[name]}", like(id=NAMES[name])[1]
         case ast.Call(keywords=keywords):
             for keyword in keywords:
-                if keyword.arg not in (None, "device"):  # on a CPU there is only one
+                if keyword.arg not in (None, *SILENT):
                     rest = [other for other in keywords if other is not keyword]
                     yield f"without {ast.unparse(keyword)}", like(keywords=rest)[1]
         case ast.Slice():
@@ -117,6 +119,8 @@ def places(node: ast.AST) -> Iterator[tuple[ast.AST, str, int | None, ast.AST]]:
                 continue
             if isinstance(node, ast.ClassDef) and isinstance(child, ast.AnnAssign):
                 continue
+            if isinstance(node, ast.keyword) and node.arg in SILENT:
+                continue
             if isinstance(node, ast.Call) and field == "args" and i and ast.unparse(node.func) == "require":
                 continue
             yield node, field, i, child
@@ -132,8 +136,7 @@ def put(holder: ast.AST, field: str, i: int | None, node: ast.AST) -> None:
 
 def drawn(found: Iterable[Mutant], n: int) -> list[Mutant]:
     """Take `n` by a digest of what they change, so that the draw hardly changes with the rest of the file."""
-    chosen = sorted(found, key=lambda m: hashlib.sha256(f"{m.text}\n{m.change}".encode()).digest())[:n]
-    return sorted(chosen)
+    return sorted(sorted(found, key=lambda m: hashlib.sha256(f"{m.text}\n{m.change}".encode()).digest())[:n])
 
 
 # ---------------------------------------------------------------------- noticing
@@ -178,6 +181,51 @@ def run(jobs: list, cores: int) -> Iterator[tuple[int, bool, str, float]]:
             yield number, status == 0, pipe.read() or end, usage.ru_utime + usage.ru_stime
 
 
+def warm_up(modules: list[str], package: str) -> None:
+    """Import what all children need, and forget the package itself, which each imports with one file broken."""
+    for module in modules:
+        importlib.import_module(module)
+    for module in [name for name in sys.modules if name.partition(".")[0] == package]:
+        del sys.modules[module]
+    gc.collect()
+    gc.freeze()  # children need not look through all of PyTorch for garbage
+
+
+def examine(tests: dict[str, str], chosen: list[tuple[str, Mutant]], cores: int) -> list[str | None]:
+    """What noticed each mutant, None for survivors; whatever takes much longer than all tests runs for ever."""
+    limit, total = {}, 0.0
+    whole = [(path, Path(path).read_text(), tests[path], 600) for path in tests]
+    for n, passed, noticed, cpu in run(whole, cores):
+        limit[whole[n][0]], total = 5 + 3 * cpu, total + cpu
+        if not passed:
+            sys.exit(f"{whole[n][0]}: its tests fail without any mutant: {noticed}")
+    found = [None] * len(chosen)
+    for n, passed, noticed, cpu in run([(p, m.source, tests[p], limit[p]) for p, m in chosen], cores):
+        found[n], total = None if passed else noticed, total + cpu
+    print(f"{total:.0f} s of CPU; what noticed each mutant stands in {LISTING}\n")
+    return found
+
+
+def report(chosen: list[tuple[str, Mutant]], found: list[str | None], why: dict) -> list[str]:
+    """Print a table and the survivors, store what noticed the others, and say what is wrong."""
+    LISTING.parent.mkdir(exist_ok=True)
+    all_of = list(zip(chosen, found, strict=True))
+    LISTING.write_text("".join(f"{p}:{m.number}: {m.change}\n    {f or 'SURVIVED'}\n" for (p, m), f in all_of))
+    wrongs = []
+    print(f"{'file':<36}{'mutants':>8}{'killed':>8}{'share':>8}")
+    for path in dict.fromkeys(path for path, _ in chosen):
+        ours = [f is not None for (p, _), f in all_of if p == path]
+        print(f"{path:<36}{len(ours):>8}{sum(ours):>8}{sum(ours) / len(ours):>8.0%}")
+        if sum(ours) < REQUIRED * len(ours):
+            wrongs.append(f"{path}: fewer than {REQUIRED:.0%} killed")
+    for path, mutant in (place for place, f in all_of if f is None):
+        reason = why.get((path, mutant.text, mutant.change))
+        print(f"\n{path}:{mutant.number}: {mutant.text}\n    {mutant.change}\n    survives: {reason or '?'}")
+        if reason is None:
+            wrongs.append(f"{path}:{mutant.number}: survives without a reason: {mutant.change}")
+    return wrongs
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("name", nargs="*", help="only files of these names, such as ifca")
@@ -187,49 +235,17 @@ def main() -> None:
     parser.add_argument("--plan", type=Path, default=Path("tests/mutants.yaml"))
     asked = parser.parse_args()
     plan = yaml.safe_load(asked.plan.read_text())
-    for module in plan["warm"]:
-        importlib.import_module(module)
-    for module in [name for name in sys.modules if name.partition(".")[0] == plan["package"]]:
-        del sys.modules[module]  # every child imports it anew, one file broken
-    gc.collect()
-    gc.freeze()  # children need not look through all of PyTorch for garbage
-
-    files = {path: t for path, t in plan["tests"].items() if not asked.name or Path(path).stem in asked.name}
-    sources = {path: Path(path).read_text() for path in files}
-    every = {path: list(mutants(source)) for path, source in sources.items()}
+    tests = {path: t for path, t in plan["tests"].items() if not asked.name or Path(path).stem in asked.name}
     why = {(path, r["line"], r["change"]): r["why"] for path, reasons in plan["reasons"].items() for r in reasons}
-    known = {(path, m.text, m.change) for path in every for m in every[path]}
-    stale = [key for key in why if key[0] in files and key not in known]
-    wrongs = [f"{path}: a reason for what is not there: {text}: {change}" for path, text, change in stale]
 
-    seconds, total = {}, 0.0
-    for number, passed, noticed, cpu in run([(p, sources[p], files[p], 600) for p in files], asked.j):
-        path = list(files)[number]
-        seconds[path], total = 5 + 3 * cpu, total + cpu
-        if not passed:
-            sys.exit(f"{path}: its tests fail without any mutant: {noticed}")
-    chosen = [(p, m) for p in files for m in (every[p] if asked.all else drawn(every[p], asked.n))]
-    outcome = {}
-    for number, passed, noticed, cpu in run([(p, m.source, files[p], seconds[p]) for p, m in chosen], asked.j):
-        outcome[number], total = None if passed else noticed, total + cpu
-    LISTING.parent.mkdir(exist_ok=True)
-    lines = (f"{p}:{m.number}: {m.change}\n    {outcome[n] or 'SURVIVED'}\n" for n, (p, m) in enumerate(chosen))
-    LISTING.write_text("".join(lines))
-
-    print(f"{'file':<36}{'mutants':>8}{'killed':>8}{'share':>8}")
-    for path in files:
-        ours = [n for n, (p, _) in enumerate(chosen) if p == path]
-        killed = sum(outcome[n] is not None for n in ours)
-        print(f"{path:<36}{len(ours):>8}{killed:>8}{killed / max(1, len(ours)):>8.0%}")
-        if killed < REQUIRED * len(ours):
-            wrongs.append(f"{path}: fewer than {REQUIRED:.0%} killed")
-    for n, (path, mutant) in enumerate(chosen):
-        if outcome[n] is None:
-            reason = why.get((path, mutant.text, mutant.change))
-            print(f"\n{path}:{mutant.number}: {mutant.text}\n    {mutant.change}\n    survives: {reason or '?'}")
-            if not reason:
-                wrongs.append(f"{path}:{mutant.number}: survives without a reason: {mutant.change}")
-    print(f"\n{total:.0f} s of CPU; what noticed each mutant stands in {LISTING}")
+    warm_up(plan["warm"], plan["package"])
+    every = [(path, mutant) for path in tests for mutant in mutants(Path(path).read_text())]
+    there = {(path, mutant.text, mutant.change) for path, mutant in every}
+    stale = [key for key in why if key[0] in tests and key not in there]
+    few = [(p, m) for p in tests for m in drawn((mutant for path, mutant in every if path == p), asked.n)]
+    chosen = every if asked.all else few
+    wrongs = report(chosen, examine(tests, chosen, asked.j), why)
+    wrongs += [f"{path}: a reason for what is not there: {text}: {change}" for path, text, change in stale]
     sys.exit("\n".join(wrongs) if wrongs else 0)
 
 

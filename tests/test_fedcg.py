@@ -425,6 +425,21 @@ def test_the_adjacency_follows_its_schedule(mixed, adjacency_):
         assert A[0][0].tolist() == ([0.25] * 4 if adjacency_ == "uniform" else pytest.approx([0.5, 0.2, 0.2, 0.1]))
 
 
+def test_three_domains_share_alike_in_float64(mixed):
+    rig = simulation(FedCG(domains=3, adjacency="uniform"), mixed, **HOW)
+    A = rig.method.network(rig.model, mixed.shape).views(rig._start().server["model"])["A"]
+    assert A.flatten().tolist() == [1 / 3] * 9
+
+
+def test_test_images_get_the_students_weights_or_its_first_choice(float64):
+    x = pictures()
+    mixing, choosing = network(), network(soft=False)
+    logits = mixing.student(x)
+    assert torch.equal(mixing.assign(x), logits.softmax(1))  # what the paper does, unless told otherwise
+    assert torch.equal(choosing.assign(x), choosing.student(x).argmax(1))
+    assert logits.softmax(1).max() < 0.99  # a mixture
+
+
 def test_pooling_over_everything_collapses_the_untrained_teacher(digits):
     """Share of random teachers (D = 4) that put more than 99% of rotated digits in one domain."""
     x = torch.cat([torch.rot90(digits.x[:150], k, (2, 3)) for k in range(4)]) / digits.scale
@@ -596,6 +611,8 @@ def test_bad_combinations_get_one_clear_line(mixed):
         with pytest.raises(ValueError) as error:
             run(FedCG(**change), mixed, **HOW | how)
         assert str(error.value) == line
+    decay = HOW | {"local": SGD(0.1, weight_decay=0.1), "rounds": 1}
+    assert run(FedCG(clusters="oracle"), mixed, **decay).server["model"].isfinite().all()  # there is no student
 
 
 @pytest.mark.parametrize(("name", "shape"), [("lenet", (1, 8, 8)), ("leaf_femnist", (1, 8, 8)),

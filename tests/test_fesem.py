@@ -6,9 +6,11 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
+from every import bits
 from hypothesis import given
 from hypothesis import strategies as st
 from tiny import federation, network, regression, run, simulation, train
+from torch import nn
 
 from cflkit import metrics
 from cflkit.flat import Model
@@ -122,6 +124,20 @@ def test_the_last_kernel_leaves_the_bias_and_all_other_layers_out():
     w = torch.zeros(1, model.size).double()
     assert FeSEM(k=2, sub="last").e_step(w, centres, slice(15, 21)).item() == 1
     assert FeSEM(k=2).e_step(w, centres, slice(0, model.trainable)).item() == 0
+
+
+def test_the_last_kernel_is_that_of_the_last_layer_however_many_there_are():
+    model = Model(lambda: nn.Sequential(nn.Flatten(), nn.Linear(4, 3), nn.Linear(3, 2), nn.Linear(2, 2)))
+    assert FeSEM(sub="last").seen(model) == slice(23, 27)  # 15 and 8 below
+    assert FeSEM().seen(model) == slice(0, 29)
+
+
+def test_k_means_draws_from_the_runs_seed_alone(fed):
+    found = []
+    for seed in range(3):
+        np.random.seed(seed)
+        found.append(run(FeSEM(k=4), fed, rounds=0, **MINIBATCH).server)
+    assert bits(found[0]) == bits(found[1]) == bits(found[2])
 
 
 def test_partial_participation_leaves_the_others_where_they_are(fed):
@@ -271,6 +287,21 @@ def test_matching_units_that_are_in_place_already_is_the_plain_mean():
     matched = matched_mean(Rows([near]), groups, centre.expand(3, -1), model)
     assert torch.equal(matched, Rows([near]).mean_by(groups, 3, keep=centre.expand(3, -1)))
     assert torch.equal(matched[2], centre)
+
+
+def test_a_matched_mean_weighs_clients():
+    model = Model(lambda: build("mlp8", (1, 4, 4), 10))
+    centre, mass = model.init(0), torch.tensor([1, 3])
+    near = torch.stack([centre, centre + 1e-6])
+    found = matched_mean(Rows([near]), torch.zeros(2, dtype=torch.int64), centre[None], model, mass)[0]
+    close(found, centre + 0.75e-6)
+
+
+def test_units_that_differ_in_their_bias_alone_are_matched():
+    model = Model(lambda: nn.Sequential(nn.Flatten(), nn.Linear(1, 2), nn.Linear(2, 1)))
+    centre = torch.tensor([1.0, 1, 5, -5, 2, 3, 0], dtype=torch.float64)  # two weights of 1, biases 5 and -5
+    turned = torch.tensor([1.0, 1, -5, 5, 3, 2, 0], dtype=torch.float64)
+    assert torch.equal(align(turned, centre, model), centre)
 
 
 def test_matched_averaging_serves_in_the_m_step(fed):

@@ -6,7 +6,8 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny import federation, gradient, run, simulation
+from tiny import federation, gradient, run, simulation, train
+from torch import nn
 
 from cflkit.memory import Memory
 from cflkit.methods import FedAvg, LCFed, LocalOnly
@@ -85,6 +86,31 @@ def test_from_the_centre_one_cluster_without_pulls_is_fedavg(fed):
     ours = run(sampled, fed, rounds=3, participation=0.5, **SETTINGS).server["centres"][0]
     theirs = run(FedAvg(weights="uniform"), fed, rounds=3, participation=0.5, **SETTINGS).server["model"]
     assert torch.equal(ours, theirs)
+
+
+def test_both_pulls_by_hand():
+    """One step adds -lr (mu (w - Omega) + lam (phi - Phi)) to that without pulls; phi is the lower layer."""
+    settings = {"model": lambda: nn.Sequential(nn.Flatten(), nn.Linear(2, 2), nn.Linear(2, 2)), "local": SGD(0.1)}
+    method = LCFed(k=1, mu=0.3, lam=0.7, rank=None)
+    rig = simulation(method, federation(*CLIENTS), **settings)
+    net = rig.network(1, Memory())
+    server = method.start(net)
+    w, phi, centre = server["initial"], torch.arange(6).double(), torch.arange(12).double() / 3
+    server |= {"phi": phi, "centres": centre[None]}
+    free = LCFed(k=1, mu=0, lam=0, rank=None).round(server, torch.arange(3), rig.network(1, Memory()))["models"]
+    pull = 0.3 * (w - centre)
+    pull[:6] += 0.7 * (w[:6] - phi)
+    close(method.round(server, torch.arange(3), net)["models"], free - 0.1 * pull)
+
+
+@pytest.mark.parametrize("decomposition", ["svd", "pca"])
+def test_the_projection_is_made_from_five_steps_of_every_device(decomposition):
+    method = LCFed(k=2, rank=2, decomposition=decomposition)
+    rig = simulation(method, federation(*CLIENTS), local=SGD(0.1, epochs=9))
+    M = method.start(rig.network(0, Memory()))["projection"].numpy()
+    sample = np.array([train(rig.task.init()[0].numpy(), *client, steps=5) for client in CLIENTS])
+    V = np.linalg.svd(sample - (decomposition == "pca") * sample.mean(0), full_matrices=False)[2][:2]
+    close(M @ M.T, V.T @ V)
 
 
 def test_two_pulls_on_the_embedding_are_one_with_the_summed_weight(fed):
@@ -187,11 +213,22 @@ def test_an_unknown_layer_is_named(fed):
             simulation(LCFed(k=3, rank=3, split=split), fed, **SETTINGS)
 
 
-@pytest.mark.parametrize("wrong", [{"k": 0}, {"mu": -1.0}, {"lam": -0.1}, {"rank": 0}, {"decomposition": "qr"}])
+@pytest.mark.parametrize(
+    "wrong",
+    [{"k": 0}, {"mu": -1.0}, {"lam": -0.1}, {"rank": 0}, {"decomposition": "qr"}, {"start_from": "phi"},
+     {"average": "last"}],
+)  # fmt: skip
 def test_bad_hyper_parameters_are_named(wrong):
     ((name, _),) = wrong.items()
     with pytest.raises(ValueError, match=f"^{name} = .*: must be "):
         LCFed(**wrong)
+
+
+def test_the_last_allowed_value_is_taken():
+    assert LCFed(k=1, mu=0, lam=0, rank=1).rank == 1
+    simulation(LCFed(k=3, rank=None), federation(*CLIENTS))
+    with pytest.raises(ValueError, match=r"^k = 4: must be at most the number of clients, 3$"):
+        simulation(LCFed(k=4, rank=None), federation(*CLIENTS))
 
 
 def test_a_rank_beyond_the_sample_is_refused(fed):

@@ -71,6 +71,12 @@ def test_traffic_of_both_settings(fed):
     weak = run(MDICFL(**FEW), fed, rounds=2, **SETTINGS).rounds
     assert [(r["down"], r["up"]) for r in weak[1:]] == [(12 * p, 12 * (p + 10)), (12 * p, 12 * p)]  # C once
     strong = run(MDICFL(privacy="strong", **FEW), fed, rounds=1, **SETTINGS).final
+    some = simulation(MDICFL(**FEW), fed, rounds=6, participation=0.5, **SETTINGS)
+    met = set()
+    for row, clients in zip(some.run().rounds[1:], some.schedule, strict=True):
+        new = set(clients.tolist()) - met
+        met |= new
+        assert row["up"] == 6 * p + 10 * len(new)  # also of those who have no image of class 0
     # K C distances down and one integer up; the client's present cluster comes along, since ties keep it
     assert (strong["down"], strong["up"]) == (12 * (p + 4 * 10 + 1), 12 * (p + 1))
 
@@ -143,6 +149,9 @@ def test_the_prior_pulls_pixels_towards_its_mean_by_an_unsquared_norm():
     x = torch.tensor([[[[3.5, 0.5]]], [[[0.5, 4.5]]]]).double()
     energy = method._energy(rig.model, theta, x, torch.tensor([0, 1]))
     assert float(energy) == pytest.approx(2 * np.log(2) + 0.3 * (3 + 4), abs=1e-9)
+    more = torch.tensor([[[[3.5, 4.5]]], [[[0.5, 4.5]]]]).double()  # a norm an image, not a pixel
+    energy = method._energy(rig.model, theta, more, torch.tensor([0, 1]))
+    assert float(energy) == pytest.approx(2 * np.log(2) + 0.3 * (5 + 4), abs=1e-9)
 
 
 def test_the_generator_makes_one_image_a_label_from_its_own_stream():
@@ -156,6 +165,22 @@ def test_the_generator_makes_one_image_a_label_from_its_own_stream():
     a, b, c = (MDICFL(**FEW).generate(theta, rig.task, seed) for seed in (1, 1, 2))
     assert torch.equal(a, b) and not torch.equal(a, c)
     assert torch.equal(before, torch.random.get_rng_state())
+
+
+def test_the_generator_learns_what_its_model_takes_for_each_class(monkeypatch):
+    """Label 0 is brighter to the right: after training, on batches of 100, so are its images."""
+    fed, sizes = federation(*CLIENTS), []
+    rig = simulation(MDICFL(k=2), fed)
+    theta = torch.tensor([5.0, -5, -5, 5, 0, 0], dtype=torch.float64)
+    forward = Generator.forward
+    monkeypatch.setattr(Generator, "forward", lambda self, y: sizes.append(len(y)) or forward(self, y))
+    taken = []
+    for steps in (1, 30):
+        x = MDICFL(samples=20, generator_steps=steps).generate(theta, rig.task, seed=1)
+        assert x.shape == (2, 20, 1, 1, 2)
+        taken.append(probabilities(rig.model, theta, x.flatten(0, 1)).view(2, 20, 2).mean(1).diagonal().min())
+    assert taken[1] > 0.95 and taken[0] < 0.9
+    assert sizes == [100, 40, *[100] * 30, 40]
 
 
 def test_a_common_start_still_gives_every_cluster_its_own_samples(fed):
@@ -230,3 +255,9 @@ def test_the_oracle_is_only_made_where_the_truth_is_known_and_every_class_held(f
         MDICFL.of(narrow)
     with pytest.raises(ValueError, match=r"^len\(truth\) = 12: must be the number of clients, 2"):
         simulation(MDICFL.of(fed, k=2), narrow)
+
+
+def test_more_clusters_than_clients_are_refused():
+    simulation(MDICFL(k=3), federation(*CLIENTS))
+    with pytest.raises(ValueError, match=r"^k = 4: must be at most the number of clients, 3$"):
+        simulation(MDICFL(k=4), federation(*CLIENTS))

@@ -116,9 +116,9 @@ def test_survivors_and_files_below_the_share_are_reported(tmp_path):
     done = report(tmp_path, short=[EQUAL, stale])
     assert done.returncode == 1
     assert done.stderr.splitlines() == [
-        "short.py: a reason for what is not there: return a if a > b else b: a > b -> a",
         "short.py: fewer than 90% killed",
         "line.py:6: survives without a reason: a > b -> a >= b",
+        "short.py: a reason for what is not there: return a if a > b else b: a > b -> a",
     ]
     rows = [line.split() for line in done.stdout.splitlines()]
     assert ["line.py", "13", "12", "92%"] in rows and ["short.py", "2", "1", "50%"] in rows

@@ -390,6 +390,7 @@ def test_joining_is_refused_without_clusters_and_twice():
     for state, clients, line in [
         (method.start(net), [2], "clusters = 0: must be 1 or more; run a round before anybody joins"),
         (server, [1, 2], "clients = [1]: must be newcomers, which no cluster has yet"),
+        (server, [0], "clients = [0]: must be newcomers, which no cluster has yet"),
     ]:
         with pytest.raises(ValueError) as error:
             method.join(state, torch.tensor(clients), net)
@@ -534,6 +535,12 @@ def test_groups_are_numbered_by_their_lowest_member(seed, n, tau):
 
 def test_numbers_follow_the_lowest_member_whatever_the_names():
     assert numbered(torch.tensor([5, 2, 5, 0, 2])).tolist() == [0, 1, 0, 2, 1]
+
+
+def test_of_equal_cosines_a_merged_cluster_comes_first():
+    """1 and 2 merge, and lie as close to 0 as 3 does: 2 * 57 / (10 * 19) = 60 / (10 * 10)."""
+    gram = torch.tensor([[100, 57, 57, 60], [57, 100, 80.5, 0], [57, 80.5, 100, 0], [60, 0, 0, 100]])
+    assert merged(gram, 0.5).tolist() == [0, 0, 0, 1]
 
 
 def test_three_vectors_fifty_degrees_apart():
