@@ -303,6 +303,11 @@ def judge(paper: str, claim: dict, folder: Path = records.FOLDER) -> Verdict:
     folder : Path
         Where the run records are.
     """
+    if "needs" in claim:
+        basis = decide("basis", claim["needs"], {}, folder)
+        if basis.passed is False:
+            why = f"{claim['needs']['above'].partition('/')[2]} itself is at {basis.value}: too early to compare"
+            return Verdict(UNTESTED, why, [basis])
     numbers = {k: printed_numbers(paper, what) for k, what in claim.get("numbers", {}).items()}
     parts = []
     for name, part in claim.get("parts", {}).items():

@@ -303,8 +303,8 @@ def main(folder: Path = records.FOLDER, out: Path = OUT) -> int:
     for paper in CHAPTERS:
         (out / f"{paper}_claims.md").write_text(claims(paper, folder))
         text = results(paper, folder, out)
-        text += cluster_counts(folder, out) if paper == "stocfl" else ""
-        text += domains(folder) + leak(folder) if paper == "fedcg" else ""
+        text += "\n" + cluster_counts(folder, out) if paper == "stocfl" else ""
+        text += "\n" + domains(folder) + "\n" + leak(folder) if paper == "fedcg" else ""
         (out / f"{paper}_results.md").write_text(text)
     (out / "ledger.md").write_text(everything(folder))
     return 0

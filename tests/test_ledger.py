@@ -142,6 +142,17 @@ def test_some_parts_make_it_hold_in_part_and_missing_ones_are_told(tmp_path):
     assert str(verdict(tmp_path, a=good, b=absent)) == "holds (1 of 2 parts; preliminary: 1 seed)"
 
 
+def test_a_baseline_that_has_not_learnt_decides_nothing(tmp_path):
+    claim = {"says": "", "needs": {"above": f"{P}/fedavg", "than": 50},
+             "parts": {"a": {"more": [f"{P}/ifca", f"{P}/fedavg"]}}}  # fmt: skip
+    record(tmp_path, P, "ifca", 0, accuracy=0.9)
+    record(tmp_path, P, "fedavg", 0, accuracy=0.4)
+    found = ledger.judge("mdicfl", claim, tmp_path)
+    assert str(found) == "not tested (fedavg itself is at 40.00: too early to compare)"
+    record(tmp_path, P, "fedavg", 0, accuracy=0.6)
+    assert ledger.judge("mdicfl", claim, tmp_path).word == "holds"
+
+
 def test_a_sample_of_the_data_is_told(tmp_path):
     record(tmp_path, "fesem_femnist_60", "fesem2", 0, accuracy=0.5)
     assert "a sample of the data" in verdict(tmp_path, a={"above": "fesem_femnist_60/fesem2", "than": 1}).note
