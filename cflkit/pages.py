@@ -67,7 +67,8 @@ def results(paper: str, folder: Path, out: Path) -> str:
 def _table(name: str, folder: Path, out: Path) -> str:
     spec, rows = ledger.tables()[name], list(ledger.rows(name, folder))
     skewed = any(_own(row) for row in rows)
-    extra = [*(["own label mix"] if skewed else []), *(name.replace("ari", "ARI") for name in (also := spec.get("also", [])))]
+    also = spec.get("also", [])
+    extra = [*(["own label mix"] if skewed else []), *(name.replace("ari", "ARI") for name in also)]
     header = ["method", "printed", "measured", *extra, "difference", "seeds", "rounds", ""]
     lines = [_line(row, spec["tolerance"], skewed, also) for row in rows]
     runs = list({(r["label"], r["seed"]): r for row in rows if row.measured for r in row.measured.runs}.values())
