@@ -28,7 +28,7 @@ MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
 
-.PHONY: help env book test lint unit notebooks pages refresh picture $(SLOW) check-links slow-targets clean
+.PHONY: help env book test lint unit notebooks pages refresh picture bench $(SLOW) check-links slow-targets clean
 
 help:  ## list the targets
 	@echo "usage: make TARGET [PYTHON=python3.11] [JOBS=2]"
@@ -81,6 +81,9 @@ refresh: env  ## run every notebook and store what it prints; twice gives the sa
 
 picture: env  ## draw the README's picture from the run records
 	@$(PY) -m cflkit.pages && cp book/_generated/stocfl-table1-4800-r10.png book/_static/readme.png
+
+bench: env  ## time one round of every workload beside the usual loop (minutes; wants a quiet machine)
+	@$(FIXED) $(PY) -m benchmarks.engine
 
 test-slow: env  ## the unit tests that take minutes
 	@$(PYTEST) -n $(JOBS) -m slow tests

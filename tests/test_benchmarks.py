@@ -1,0 +1,61 @@
+"""The benchmarks time equal work: both sides end with the same models."""
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+
+from benchmarks import engine, measure
+from cflkit.training import SGD
+
+
+def small(work):
+    shape = (3, 8, 8) if work.model == "resnet18" else work.shape
+    local = replace(work.local, batch_size=work.local.batch_size and 2)
+    name = f"{work.name[0]} {work.round}"
+    return replace(work, name=name, shape=shape, clients=4, images=4, local=local, least=None, aim=None)
+
+
+@pytest.mark.parametrize("work", {w.name: w for w in map(small, engine.WORKLOADS)}.values(), ids=lambda w: w.name)
+def test_both_sides_train_the_same_models(work):
+    both = engine.Round(work, dtype="float64")
+    ours, usual = both.ours(), both.usual()
+    assert ours.shape == usual.shape and (ours - both.omega).abs().max() > 1e-4
+    assert (ours - usual).abs().max() <= 1e-10
+
+
+def test_operations_by_hand():
+    """Two passes, two clients, three steps: a step has two products in the first layer and three in the second."""
+    work = engine.Workload("hand", "mlp7", (1, 4, 4), 3, 2, 5, SGD(0.1, epochs=3), round="stocfl")
+    step = 2 * (2 * 5 * 16 * 7 + 3 * 5 * 7 * 3)
+    assert engine.Round(work).operations() == 2 * 2 * 3 * step
+
+
+def test_a_run_prints_a_table_and_stores_it(tmp_path, capsys, monkeypatch):
+    work = engine.Workload("tiny", "mlp4", (1, 4, 4), 3, 2, 5, SGD(0.1, epochs=3), least=1.0, repeats=3)
+    monkeypatch.setattr(engine, "WORKLOADS", (work,))
+    assert engine.main(["--json", str(tmp_path)]) == 0
+    (file,) = tmp_path.iterdir()
+    stored = json.loads(file.read_text())
+    assert file.name.startswith("engine-") and str(file) in capsys.readouterr().out
+    (row,) = stored["rows"]
+    assert row["workload"] == "tiny" and row["ratio_cpu"] > 0 and row["difference"] < 1e-5
+    assert stored["machine"]["machine"]["processor"] and stored["machine"]["card"] is None
+    assert engine.main(["--quick", "--json", str(tmp_path / "none")]) == 0
+    assert not (tmp_path / "none").exists()
+
+
+def test_ratios_are_taken_pair_by_pair(monkeypatch):
+    clock = iter([(1, 10), (2, 30), (4, 40), (6, 60), (5, 50), (1, 20)])  # usual, ours; ours, usual; usual, ours
+    monkeypatch.setattr(measure, "seconds", lambda *_: next(clock))
+    found = measure.paired(print, print, 3)
+    assert found == {
+        "ours_cpu": 2, "usual_cpu": 5, "ratio_cpu": 1.5,  # 1/2, 6/4, 5/1
+        "ours_wall": 30, "usual_wall": 50, "ratio_wall": 1.5,
+    }  # fmt: skip
+
+
+def test_peak_memory_is_what_the_work_touches():
+    megabytes = measure.peak(lambda: torch.ones(32 * 2**20, dtype=torch.uint8).max())
+    assert 32 < megabytes < 80
