@@ -123,8 +123,9 @@ class Round:
         if self.work.round == "fedavg":
             return self.method.round({"model": self.omega}, self.clients, net)["model"][None]
         if self.work.round == "chained":
-            up = net.chain(self.clients, self.method.client_omega, carry="omega", start=self.omega)
-            return up["omega"].mean(up.sizes)[None]
+            mean = {"omega": self.simulation.task.sizes}
+            up = net.chain(self.clients, self.method.client_omega, "omega", self.omega, mean=mean)
+            return up["omega"].dense()
         trained = torch.zeros(len(self.clients), dtype=torch.bool)
         server = {"omega": self.omega, "theta": self.theta, "assign": self.group, "trained": trained}
         after = self.method.train(server, self.clients, net)

@@ -20,6 +20,7 @@ from cflkit.training import SGD, Data, Local, Pick
 
 SPILL = 8 * 2**30  # bytes of one upload key kept in memory; what exceeds it goes to a temporary file
 BLOCK = (96, 8192)  # rows and columns multiplied at a time
+SLAB = 8  # blocks of columns that are built at a time
 
 
 class Rows:
@@ -58,11 +59,15 @@ class Rows:
         m, rows, columns = len(self), *BLOCK
         gram = torch.zeros(m, m, dtype=torch.float64)
         spans = [slice(i, min(i + rows, m)) for i in range(0, m, rows)]
-        for begin in range(0, self.parts[0].shape[1], columns):
-            block = torch.cat([part[:, begin : begin + columns] for part in self.parts])
-            for i, a in enumerate(spans):
-                for b in spans[: i + 1]:
-                    gram[a, b] += (block[a] @ block[b].T).double().cpu()
+        size = self.parts[0].shape[1]
+        for begin in range(0, size, SLAB * columns):
+            inside = slice(begin, min(begin + SLAB * columns, size))
+            slab = torch.cat([part.columns(inside) if isinstance(part, Factored) else part[:, inside]
+                              for part in self.parts])  # fmt: skip
+            for block in slab.split(columns, dim=1):
+                for i, a in enumerate(spans):
+                    for b in spans[: i + 1]:
+                        gram[a, b] += (block[a] @ block[b].T).double().cpu()
         for i, a in enumerate(spans):
             for b in spans[:i]:
                 gram[b, a] = gram[a, b].T
@@ -95,7 +100,7 @@ class Rows:
         -------
         Tensor (k, ...)
         """
-        total = self._zeros(k)
+        total = _zeros(self.parts[0], k)
         weights = [1.0] * len(self) if weights is None else weights.tolist()
         self._add_to(total, groups.tolist(), weights)
         mass = [0.0] * k
@@ -108,22 +113,32 @@ class Rows:
                 total[group] = keep[group]
         return total
 
-    def _zeros(self, k: int) -> Tensor:
-        first = self.parts[0]
-        return torch.zeros(k, *first.shape[1:], dtype=first.dtype, device=first.device)
+    def sum_by(self, groups: Tensor, k: int) -> Tensor:
+        """Sum within each of `k` groups (k, ...); `groups` (m,) says which is each client's."""
+        total = _zeros(self.parts[0], k)
+        self._add_to(total, groups.tolist(), [1.0] * len(self))
+        return total
 
     def _add_to(self, total: Tensor, groups: list[int], weights: list[float]) -> None:
-        """Add every row, times its weight, to its group's row of `total`."""
         require(len(groups) == len(weights) == len(self), "groups", len(groups), f"{len(self)} long, one a row")
         begin = 0
         for part in self.parts:
             here = slice(begin, begin := begin + len(part))
-            if isinstance(part, Factored):
-                part.add_to(total, groups[here], weights[here])
-                continue
-            for row, group, weight in zip(part, groups[here], weights[here], strict=True):
-                if weight != 0:
-                    total[group].add_(row, alpha=weight)
+            _add(part, total, groups[here], weights[here])
+
+
+def _zeros(part: Tensor, k: int) -> Tensor:
+    return torch.zeros(k, *part.shape[1:], dtype=part.dtype, device=part.device)
+
+
+def _add(part: Tensor, total: Tensor, groups: list[int], weights: list[float]) -> None:
+    """Add every row of a chunk, times its weight, to its group's row of `total`."""
+    if isinstance(part, Factored):
+        part.add_to(total, groups, weights)
+        return
+    for row, group, weight in zip(part, groups, weights, strict=True):
+        if weight != 0:
+            total[group].add_(row, alpha=weight)
 
 
 class Uploads(Mapping):
@@ -183,6 +198,7 @@ class Network:
         work: Callable,
         down: Mapping[str, Tensor] | None = None,
         per_client: Mapping[str, Tensor | Pick] | None = None,
+        mean: Mapping[str, Tensor] | None = None,
     ) -> Uploads:
         """Send, let every client work, bring back.
 
@@ -197,24 +213,24 @@ class Network:
             What every client receives alike.
         per_client : mapping, optional
             What each receives for itself: a tensor (m, ...) or a Pick, one row each.
+        mean : mapping, optional
+            Names of uploads of which only a weighted mean is wanted, and each client's weight (m,). They are added
+            up as they arrive and never held; what is found under the name is the mean, as one row.
 
         Returns
         -------
         Uploads
         """
         down, per_client = down or {}, per_client or {}
-        parts: dict[str, list[Tensor]] = {}
-        with_spill = _Spill()
+        arriving = _Arriving(mean or {})
         for begin in range(0, len(clients), self._chunk):
             here = slice(begin, begin + self._chunk)
             own = {k: v.take(here) if isinstance(v, Pick) else v[here] for k, v in per_client.items()}
-            for name, value in self._work(clients[here], work, {**down, **own}).items():
-                parts.setdefault(name, []).append(with_spill(name, value))
-        rows = {name: Rows(found) for name, found in parts.items()}
+            arriving.add(self._work(clients[here], work, {**down, **own}), here)
         self.down += sum(_floats(v) for v in down.values()) * len(clients)
         self.down += sum(_floats(v[0]) for v in per_client.values()) * len(clients) if len(clients) else 0
-        self.up += sum(_floats(part) for r in rows.values() for part in r.parts)
-        return Uploads(rows, clients, self.task.sizes[clients])
+        self.up += arriving.floats
+        return Uploads(arriving.rows(), clients, self.task.sizes[clients])
 
     def chain(
         self,
@@ -223,23 +239,23 @@ class Network:
         carry: str,
         start: Tensor,
         down: Mapping[str, Tensor] | None = None,
+        mean: Mapping[str, Tensor] | None = None,
     ) -> Uploads:
-        """Pass something through the clients one after another, and bring back every intermediate.
+        """Pass something through the clients one after another.
 
         Each client receives under the name `carry` what the one before it uploaded under that name; the first
         receives `start` (P,). Otherwise as :meth:`call`.
         """
-        parts: dict[str, list[Tensor]] = {}
+        arriving = _Arriving(mean or {})
         current = start
         for i in range(len(clients)):
-            found = self._work(clients[i : i + 1], work, {**(down or {}), carry: current})
-            for name, value in found.items():
-                parts.setdefault(name, []).append(value)
+            here = slice(i, i + 1)
+            found = self._work(clients[here], work, {**(down or {}), carry: current})
             current = found[carry][0]
-        rows = {name: Rows(found) for name, found in parts.items()}
+            arriving.add(found, here)
         self.down += (_floats(start) + sum(_floats(v) for v in (down or {}).values())) * len(clients)
-        self.up += sum(_floats(part) for r in rows.values() for part in r.parts)
-        return Uploads(rows, clients, self.task.sizes[clients])
+        self.up += arriving.floats
+        return Uploads(arriving.rows(), clients, self.task.sizes[clients])
 
     def _work(self, clients: Tensor, work: Callable, received: dict) -> dict[str, Tensor]:
         ids = clients.tolist()
@@ -250,6 +266,34 @@ class Network:
 def _floats(value: Tensor) -> int:
     """Numbers in a message; an integer counts as one, like a float."""
     return value.numel()
+
+
+class _Arriving:
+    """Uploads as they come in, chunk by chunk: kept as rows, or added up where only their mean is wanted."""
+
+    def __init__(self, mean: Mapping[str, Tensor]):
+        self.floats = 0
+        self._mean, self._total = mean, {}
+        self._parts: dict[str, list[Tensor]] = {}
+        self._spill = _Spill()
+
+    def add(self, found: dict[str, Tensor], here: slice) -> None:
+        """Take in what the clients `here`, by position, have uploaded."""
+        for name, value in found.items():
+            self.floats += _floats(value)
+            if name in self._mean:
+                weights = self._mean[name][here].tolist()
+                total = self._total[name] if name in self._total else self._total.setdefault(name, _zeros(value, 1))
+                _add(value, total, [0] * len(weights), weights)
+            else:
+                self._parts.setdefault(name, []).append(self._spill(name, value))
+
+    def rows(self) -> dict[str, Rows]:
+        """All that came in, by name."""
+        for name, total in self._total.items():
+            mass = sum(self._mean[name].tolist())
+            self._parts[name] = [total.div_(mass) if mass > 0 else total]
+        return {name: Rows(parts) for name, parts in self._parts.items()}
 
 
 class _Spill:

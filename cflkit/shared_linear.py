@@ -274,10 +274,56 @@ class Factored(Tensor):
             bias.addmv_(a.T, w)
             total[group, first:].addmv_(self.tails[members].T, self.tails.new_tensor([weights[i] for i in members]))
 
+    def columns(self, span: slice) -> Tensor:
+        """Some neighbouring entries (m, width) of every vector, from as little as they need."""
+        if self._dense is not None:
+            return self._dense[:, span]
+        self._check()
+        out = self.tails.new_zeros(len(self.tails), span.stop - span.start)
+        (h, d), first = (self.net.h, self.net.d), self.net.first
+        for base, factor in self.bases:
+            for i, c in enumerate(factor):
+                if c != 0:
+                    part = base[i][:first][span]
+                    out[i, : len(part)].add_(part, alpha=c)
+        begin, end = min(span.start, h * d), min(span.stop, h * d)
+        units = slice(begin // d, -(-end // d))  # hidden units whose weights lie in the span
+        for i, rows in enumerate(self.spans):
+            if begin < end:
+                built = self.a[rows, units].T @ self.x[rows]
+                out[i, : end - begin].add_(built.view(-1)[begin - units.start * d : end - units.start * d])
+            low, high = max(span.start, h * d), min(span.stop, first)
+            if low < high:
+                out[i, low - span.start : high - span.start].add_(self.a[rows, low - h * d : high - h * d].sum(0))
+        low = max(span.start, first)
+        if low < span.stop:
+            out[:, low - span.start :] = self.tails[:, low - first : span.stop - first]
+        return out
+
     def _check(self) -> None:
         for (base, _), version in zip(self.bases, self._versions, strict=True):
             if base.table._version != version:
                 raise RuntimeError("a vector that clients trained from was changed in place while still in use")
+
+
+def unit(rows: Tensor) -> Tensor:
+    """Scale every row (m, P) to length 1, in place; zero where it has no direction. Factors stay factors."""
+    if not isinstance(rows, Factored) or rows._dense is not None or rows.bases:
+        return _divide(rows, rows.norm(dim=1, keepdim=True))
+    square = rows.tails.square().sum(1)
+    for i, (a, x) in enumerate((rows.a[span], rows.x[span]) for span in rows.spans):
+        square[i] += ((a @ a.T) * (x @ x.T).add_(1)).sum()  # |A^T X|^2 + |A^T 1|^2
+    norm = square.clamp_(min=0).sqrt_()[:, None]
+    sizes = torch.tensor([span.stop - span.start for span in rows.spans], device=norm.device)
+    _divide(rows.a, norm.repeat_interleave(sizes, 0))
+    _divide(rows.tails, norm)
+    return rows
+
+
+def _divide(rows: Tensor, norm: Tensor) -> Tensor:
+    rows /= norm
+    rows[~(norm.isfinite() & (norm > 0)).flatten()] = 0
+    return rows
 
 
 @torch.no_grad()
@@ -418,16 +464,14 @@ def losses(models: Tensor, data, model) -> Tensor:
 
 
 @torch.no_grad()
-def gradient(at, data, model) -> Tensor:
-    """Full-batch gradient (m, P) of each client's mean loss at its row of the Pick `at`."""
+def gradient(at, data, model) -> Factored:
+    """Full-batch gradient (m, P) of each client's mean loss at its row of the Pick `at`: A = delta, no W_0."""
     net, products = Net(model), Products.of(data)
-    out = torch.empty(len(data), model.size, dtype=model.dtype, device=model.device)
+    tails = torch.empty(len(data), model.size - net.first, dtype=model.dtype, device=model.device)
+    a = torch.empty(len(products.x), net.h, dtype=model.dtype, device=model.device)
     targets = products.targets(net.classes)
     for i, z in enumerate(products.outputs(net, at.table, at.index.tolist())):
         span = products.spans[i]
-        upper, g_upper = net.tail(at[i][net.first :]), net.tail(out[i, net.first :])
-        delta = net.backward(net.forward(z.clone(), upper), targets[span], upper, g_upper)
-        weight, bias = net.weight(out[i])
-        torch.mm(delta.T, products.x[span], out=weight)
-        torch.sum(delta, 0, out=bias)
-    return out
+        upper, g_upper = net.tail(at[i][net.first :]), net.tail(tails[i])
+        a[span] = net.backward(net.forward(z.clone(), upper), targets[span], upper, g_upper)
+    return Factored(net, [], a, products, tails)

@@ -41,6 +41,7 @@ ROWS = torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 0.0], [7.0, 8.0]], dtype=f64)
 
 def test_means_by_hand():
     rows = Rows([ROWS[:3], ROWS[3:]])
+    assert rows.sum_by(torch.tensor([2, 0, 2, 0]), 3).tolist() == [[10, 12], [0, 0], [6, 2]]
     assert rows.mean().tolist() == [4.0, 3.5]
     assert rows.mean(torch.tensor([1, 0, 3, 0])).tolist() == [4.0, 0.5]
     groups = torch.tensor([2, 0, 2, 0])
@@ -181,6 +182,28 @@ def test_a_chain_hands_on_what_each_client_returns():
     assert up["w"].dense().tolist() == [[6, 4], [13, 9], [29, 21]]  # 2 w + the client's number
     assert (net.down, net.up) == (3 * (2 + 1), 3 * (2 + 2))
     assert up.sizes.tolist() == [14, 11, 13]
+
+
+@settings(max_examples=20)
+@given(st.integers(1, 9), st.booleans())
+def test_a_mean_made_on_arrival_is_the_rows_mean_to_the_last_bit(chunk, chained):
+    clients, weights, sent = torch.tensor([0, 2, 3, 5]), torch.tensor([3, 0, 1, 7]), random_rows(6, 5)
+
+    def work(down, memory, data, local):
+        return {"w": sent[data], "v": sent[data] + down["w"] if chained else 2 * sent[data]}
+
+    def exchange(mean):
+        net = make(chunk)
+        if chained:
+            return net, net.chain(clients, work, carry="w", start=torch.zeros(5), mean=mean)
+        return net, net.call(clients, work, mean=mean)
+
+    (net, rows), (other, means) = exchange(None), exchange({"v": weights})
+    assert len(means["v"]) == 1 and torch.equal(means["v"][0], rows["v"].mean(weights))
+    assert torch.equal(means["w"].dense(), rows["w"].dense())  # what is not named comes as ever
+    assert (net.up, net.down) == (other.up, other.down) and net.up == 4 * 10
+    nothing = exchange({"v": 0 * weights})[1]["v"].dense()
+    assert torch.equal(nothing, torch.zeros(1, 5, dtype=f64))
 
 
 def test_the_servers_randomness_is_keyed_by_round_and_purpose():

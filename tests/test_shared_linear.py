@@ -185,8 +185,39 @@ def test_rows_of_factors_equal_rows_of_vectors():
     torch.testing.assert_close(memory.get("personal", 0), lean[0], rtol=0, atol=1e-12)
 
 
+def test_any_columns_of_factors():
+    (found, lean), _ = trained()
+    p = lean.shape[1]
+    for begin in range(p):
+        for end in {begin + 1, min(begin + 17, p), min(begin + 40, p), p}:
+            assert (found.columns(slice(begin, end)) - lean[:, begin:end]).abs().max() <= 1e-12
+    assert found._dense is None
+    assert torch.equal(found.columns(slice(3, 9)), found.dense()[:, 3:9])
+
+
+@pytest.mark.parametrize("name", ["linear", "mlp5", "deep"])
+def test_gradients_of_length_one(name):
+    model, data = model_of(name), Chunk([3, 1, 6])
+    lean, shared = (local(model, SGD(0.1), t).gradient(model.init(0), data) for t in ("lean", "shared"))
+    lean, shared = shared_linear.unit(lean), shared_linear.unit(shared)
+    assert isinstance(shared, Factored) and shared._dense is None
+    assert (Rows([shared]).gram().diagonal() - 1).abs().max() <= 1e-12
+    assert (Rows([shared]).gram() - lean @ lean.T).abs().max() <= 1e-12
+    assert (shared - lean).abs().max() <= 1e-12
+
+
+def test_a_vector_without_direction_becomes_zero():
+    model, data = model_of("linear"), Chunk([3, 2])
+    gradient = local(model, SGD(0.1), "shared").gradient(model.init(0), data)
+    gradient.a[:3] = 0
+    assert shared_linear.unit(gradient).norm(dim=1).tolist() == pytest.approx([0, 1])
+    rows = torch.tensor([[0.0, 0.0], [3.0, 4.0], [torch.nan, 1.0]])
+    assert shared_linear.unit(rows).tolist() == [[0, 0], pytest.approx([0.6, 0.8]), [0, 0]]
+
+
 def test_gram_over_several_blocks(monkeypatch):
     monkeypatch.setattr("cflkit.network.BLOCK", (2, 3))
+    monkeypatch.setattr("cflkit.network.SLAB", 2)
     x = torch.randn(7, 10, dtype=torch.float64)
     torch.testing.assert_close(Rows([x[:4], x[4:]]).gram(), x @ x.T)
     assert torch.equal(Rows([x[:4], x[4:]]).gram(), Rows([x]).gram())

@@ -33,8 +33,9 @@ class Ditto(FedAvg):
         return {"model": model, "initial": model}
 
     def round(self, server, clients, net):
-        up = net.call(clients, partial(self.client, server["initial"]), down={"model": server["model"]})
-        return {**server, "model": up["model"].mean(up.sizes if self.weights == "n" else None)}
+        work = partial(self.client, server["initial"])
+        up = net.call(clients, work, {"model": server["model"]}, mean={"model": self.weigh(clients, net)})
+        return {**server, "model": up["model"][0]}
 
     def client(self, start, down, memory, data, local):
         memory["personal"] = local.sgd(memory.get("personal", start), data, [Prox(self.lam, down["model"])])

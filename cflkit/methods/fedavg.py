@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+import torch
+
 from cflkit.checks import one_of, require
 from cflkit.methods.base import Method, one_for_all
 from cflkit.training import SGD, Prox
@@ -27,8 +29,13 @@ class FedAvg(Method):
         return {"model": net.task.init()[0]}
 
     def round(self, server, clients, net):
-        up = net.call(clients, self.client, down={"model": server["model"]})
-        return {"model": up["model"].mean(up.sizes if self.weights == "n" else None)}
+        up = net.call(clients, self.client, {"model": server["model"]}, mean={"model": self.weigh(clients, net)})
+        return {"model": up["model"][0]}
+
+    def weigh(self, clients, net):
+        """Weight of each client in the average (m,)."""
+        sizes = net.task.sizes[clients]
+        return sizes if self.weights == "n" else torch.ones_like(sizes)
 
     def client(self, down, memory, data, local):
         return {"model": local.sgd(down["model"], data)}

@@ -11,6 +11,7 @@ from torch import Tensor
 from cflkit.checks import one_of, positive, require
 from cflkit.methods.base import Method, one_for_all
 from cflkit.network import Rows
+from cflkit.shared_linear import unit
 from cflkit.training import SGD, Pick, Prox
 
 
@@ -114,7 +115,7 @@ class StoCFL(Method):
         else:  # only the clusters of this round's clients have a representation, and may merge
             server = server | {"cache": self._cached(server, new, prints.dense()[old:])}
             touched, position = assign[clients].unique(return_inverse=True)
-            represent = sum_by(Rows([server["cache"][clients]]), position, len(touched))
+            represent = Rows([server["cache"][clients]]).sum_by(position, len(touched))
             group = torch.arange(n)
             group[touched] = touched[merged(Rows([represent]).gram(), self.tau, self.merge)]
             group = numbered(group)
@@ -124,7 +125,7 @@ class StoCFL(Method):
         weight = torch.bincount(counted, minlength=n)
         start = server["psi"] if self.theta_init == "omega_0" else server["omega"]
         parts = [torch.nonzero(group == c).flatten() for c in range(k)]
-        sums = sum_by(prints, group, k)
+        sums = prints.sum_by(group, k)
         return {
             **server,
             "theta": torch.stack([self._merge_models(p, weight[p], server["theta"], start) for p in parts]),
@@ -147,17 +148,18 @@ class StoCFL(Method):
         """Train global and cluster models on the sampled clients (lines 15-21)."""
         omega, theta, k = server["omega"], server["theta"], server["assign"][clients]
         down, own = {"omega": omega}, {"theta": Pick(theta, k)}
+        mean = {"omega": net.task.sizes[clients]}  # line 19
         if self.global_update == "parallel":
-            up = net.call(clients, self.client, down, own)
-            omegas = up["omega"]
+            up = net.call(clients, self.client, down, own, mean)
+            omega = up["omega"][0]
         else:
             up = net.call(clients, self.client_theta, down, own)
-            omegas = net.chain(clients, self.client_omega, carry="omega", start=omega)["omega"]
+            omega = net.chain(clients, self.client_omega, carry="omega", start=omega, mean=mean)["omega"][0]
         trained = server["trained"].clone()
         trained[clients] = True
         return {
             **server,
-            "omega": omegas.mean(up.sizes),  # line 19
+            "omega": omega,
             "theta": up["theta"].mean_by(k, len(theta), keep=theta, weights=up.sizes),  # line 21
             "trained": trained,
         }
@@ -206,10 +208,7 @@ class StoCFL(Method):
         else:
             once = SGD(local.optimiser.lr, self.fingerprint_epochs, local.optimiser.batch_size)
             direction = psi - local.sgd(psi, data, optimiser=once)
-        norm = direction.norm(dim=1, keepdim=True)
-        direction /= norm
-        direction[~(norm.isfinite() & (norm > 0)).flatten()] = 0
-        return {"psi": direction}
+        return {"psi": unit(direction)}
 
     def client(self, down, memory, data, local):
         """Train both models on the same batches (lines 23-24)."""
@@ -250,15 +249,6 @@ class StoCFL(Method):
 
 
 # ---------------------------------------------------------------------- merging
-def sum_by(rows: Rows, group: Tensor, k: int) -> Tensor:
-    """Sum of the rows in each of `k` groups (k, P), one row after the other."""
-    first = rows[0]
-    total = torch.zeros(k, *first.shape, dtype=first.dtype, device=first.device)
-    for row, g in zip(rows, group.tolist(), strict=True):
-        total[g].add_(row)
-    return total
-
-
 def alike(psi: Tensor, prints: Tensor) -> Tensor:
     """Cosine (m, K) of fingerprints (m, P), of length 1 or 0, with summed ones (K, P)."""
     return psi @ torch.nn.functional.normalize(prints, dim=1).T
