@@ -87,9 +87,9 @@ WORKLOADS = (
 
 
 class Round:
-    """A workload with its images and initial models: what both sides begin from."""
+    """A workload with its images and initial models: what both sides begin from; `usual` prepares that side too."""
 
-    def __init__(self, work: Workload, dtype: str = "float32", device: str = "cpu"):
+    def __init__(self, work: Workload, dtype: str = "float32", device: str = "cpu", usual: bool = True):
         self.work = work
         n = work.clients * work.images
         g = torch.Generator().manual_seed(0)
@@ -111,6 +111,8 @@ class Round:
         inits = self.simulation.task.init(CLUSTERS if work.round == "stocfl" else 1)
         self.omega, self.theta = inits[0], inits
         self.group = self.clients % CLUSTERS
+        if not usual:
+            return
         self.modules = [self.model.bound(vector.clone()) for vector in inits]
         pixels = self.simulation.scorer.pixels
         self.sets = [TensorDataset(pixels(pool[a : a + work.images]).cpu(), y[a : a + work.images])

@@ -85,6 +85,12 @@ def peak(work: Callable, device: str = "cpu") -> float:
     return float(said) * 1024 / 1e6
 
 
+def resident() -> float:
+    """What this process holds in memory now, in MB."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
 def ceiling(dtype: torch.dtype, device: str = "cpu", size: int = 1024) -> float:
     """Floating-point operations per second of a square matrix product: the best this machine can do."""
     size = size if device == "cpu" else 8 * size

@@ -34,6 +34,7 @@ def main(argv: list[str] | None = None) -> int:
     command.add_argument("--rounds", type=int, help="instead of the protocol's")
     command.add_argument("--device", default="cpu")
     command.add_argument("--dtype", default="float32")
+    command.add_argument("--workers", type=int, default=1, help="threads, one for each core to be used")
     command.add_argument("--out", type=Path, default=records.FOLDER, help="where records go")
     command.add_argument("--checkpoints", type=Path, default=reproduce.CHECKPOINTS, help="of unfinished runs")
     command = commands.add_parser("ledger", help="what is measured, what is missing, and what that costs")
@@ -90,7 +91,7 @@ def _run(options) -> None:
     protocol = protocols.protocols()[options.protocol]
     for label in options.label:
         one_of("label", label, protocol["methods"])
-    settings = {"device": options.device, "dtype": options.dtype}
+    settings = {"device": options.device, "dtype": options.dtype, "workers": options.workers}
     settings |= {} if options.rounds is None else {"rounds": options.rounds}
     for seed in options.seed:
         federation = build(protocol["federation"] | {"seed": seed})

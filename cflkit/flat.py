@@ -5,6 +5,7 @@ line of linear algebra, and nothing here needs to know about layers except throu
 """
 
 import copy
+import threading
 from collections.abc import Callable
 from itertools import pairwise
 
@@ -42,6 +43,7 @@ class Model:
         self.make, self.dtype, self.device = make, dtype, torch.device(device)
         self.module = self._build(0)
         self._skeleton = copy.deepcopy(self.module).to("meta")  # structure without weights: cheap to copy
+        self._threads = threading.local()
         self.parameters = [name for name, _ in self.module.named_parameters()]
         self.buffers = [name for name, b in self.module.named_buffers() if b.is_floating_point()]
         tensors = dict(self.module.named_parameters()) | dict(self.module.named_buffers())
@@ -99,8 +101,13 @@ class Model:
 
     def forward(self, vector: Tensor, x: Tensor) -> Tensor:
         """Logits (n, classes) of images `x` (n, C, H, W) under `vector` (size,), in evaluation mode."""
-        self.module.eval()
-        return functional_call(self.module, self.views(vector), (x,))
+        return functional_call(self.lent().eval(), self.views(vector), (x,))
+
+    def lent(self) -> nn.Module:
+        """Return this thread's own module, for ``functional_call``, which exchanges its weights while it runs."""
+        if not hasattr(self._threads, "module"):
+            self._threads.module = copy.deepcopy(self.module)
+        return self._threads.module
 
     def bound(self, vector: Tensor) -> nn.Module:
         """Return a module whose parameters and buffers *are* `vector`: training it moves the vector in place."""

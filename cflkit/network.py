@@ -5,7 +5,9 @@ where floats are counted, so traffic is measured from the messages and not from 
 """
 
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +20,7 @@ from cflkit.memory import ChunkMemory, Memory
 from cflkit.shared_linear import Factored
 from cflkit.training import SGD, Data, Local, Pick
 
-SPILL = 8 * 2**30  # bytes of one upload key kept in memory; what exceeds it goes to a temporary file
+SPILL = 2**30  # bytes of one upload key kept in memory; what exceeds it goes to a temporary file
 BLOCK = (96, 8192)  # rows and columns multiplied at a time
 SLAB = 8  # blocks of columns that are built at a time
 
@@ -59,11 +61,7 @@ class Rows:
         m, rows, columns = len(self), *BLOCK
         gram = torch.zeros(m, m, dtype=torch.float64)
         spans = [slice(i, min(i + rows, m)) for i in range(0, m, rows)]
-        size = self.parts[0].shape[1]
-        for begin in range(0, size, SLAB * columns):
-            inside = slice(begin, min(begin + SLAB * columns, size))
-            slab = torch.cat([part.columns(inside) if isinstance(part, Factored) else part[:, inside]
-                              for part in self.parts])  # fmt: skip
+        for _, slab in self._slabs():
             for block in slab.split(columns, dim=1):
                 for i, a in enumerate(spans):
                     for b in spans[: i + 1]:
@@ -72,6 +70,17 @@ class Rows:
             for b in spans[:i]:
                 gram[b, a] = gram[a, b].T
         return gram
+
+    def products(self, others: Tensor) -> Tensor:
+        """Inner products (m, k) with the rows of `others` (k, P)."""
+        return sum(slab @ others[:, span].T for span, slab in self._slabs())
+
+    def _slabs(self):
+        """All rows, a few columns at a time, with where they lie: small enough to stay out of fresh memory."""
+        size, width = self.parts[0].shape[1], SLAB * BLOCK[1]
+        for begin in range(0, size, width):
+            span = slice(begin, min(begin + width, size))
+            yield span, torch.cat([p.columns(span) if isinstance(p, Factored) else p[:, span] for p in self.parts])
 
     def dense(self) -> Tensor:
         """All rows (m, ...)."""
@@ -178,8 +187,11 @@ class Network:
         Floats sent to and received from clients so far in this round.
     """
 
-    def __init__(self, task, memory: Memory, local: Local, chunk: int, data: Callable[[list[int]], Data]):
+    def __init__(
+        self, task, memory: Memory, local: Local, chunk: int, data: Callable[[list[int]], Data], workers: int = 1
+    ):
         self.task, self._memory, self._local, self._chunk, self._data = task, memory, local, chunk, data
+        self._workers = workers
         self.round = local.round
         self.down = self.up = 0
 
@@ -222,11 +234,15 @@ class Network:
         Uploads
         """
         down, per_client = down or {}, per_client or {}
-        arriving = _Arriving(mean or {})
-        for begin in range(0, len(clients), self._chunk):
-            here = slice(begin, begin + self._chunk)
+
+        def done(here: slice) -> dict[str, Tensor]:
             own = {k: v.take(here) if isinstance(v, Pick) else v[here] for k, v in per_client.items()}
-            arriving.add(self._work(clients[here], work, {**down, **own}), here)
+            return self._work(clients[here], work, {**down, **own})
+
+        arriving = _Arriving(mean or {})
+        chunks = [slice(i, i + self._chunk) for i in range(0, len(clients), self._chunk)]
+        for here, found in zip(chunks, self._in_turn(done, chunks), strict=True):
+            arriving.add(found, here)
         self.down += sum(_floats(v) for v in down.values()) * len(clients)
         self.down += sum(_floats(v[0]) for v in per_client.values()) * len(clients) if len(clients) else 0
         self.up += arriving.floats
@@ -256,6 +272,20 @@ class Network:
         self.down += (_floats(start) + sum(_floats(v) for v in (down or {}).values())) * len(clients)
         self.up += arriving.floats
         return Uploads(arriving.rows(), clients, self.task.sizes[clients])
+
+    def _in_turn(self, done: Callable, chunks: list[slice]) -> Iterator[dict[str, Tensor]]:
+        """What every chunk returns, in order; with several workers, that many are under way and one more waits."""
+        if self._workers == 1 or len(chunks) == 1:
+            yield from map(done, chunks)
+            return
+        with ThreadPoolExecutor(self._workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            begun: deque = deque()
+            for chunk in chunks:
+                begun.append(pool.submit(done, chunk))
+                if len(begun) > self._workers:
+                    yield begun.popleft().result()
+            while begun:
+                yield begun.popleft().result()
 
     def _work(self, clients: Tensor, work: Callable, received: dict) -> dict[str, Tensor]:
         ids = clients.tolist()

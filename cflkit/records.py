@@ -74,6 +74,7 @@ def write(protocol: str, label: str, simulation: Simulation, history: History, f
             "card": torch.cuda.get_device_name() if simulation.model.device.type == "cuda" else None,
             "trainer": simulation.trainer,
             "chunk": simulation.chunk,
+            "workers": simulation.workers,
         },
     }  # fmt: skip
     target = path(protocol, label, simulation.config, folder)

@@ -168,6 +168,9 @@ class Simulation:
         auto is stacked.
     chunk : int, optional
         Clients trained and held together. Bounds memory and changes no result.
+    workers : int
+        Threads, one for each core to be used, that train chunks side by side; changes no bit of a result. Networks
+        with dropout draw from one generator, and train in one thread whatever is asked for.
     evaluate_every : int
         Score every so many rounds (and the first and the last).
     personal_clients : int
@@ -205,6 +208,7 @@ class Simulation:
         device: str = "cpu",
         trainer: str = "auto",
         chunk: int | None = None,
+        workers: int = 1,
         evaluate_every: int = 1,
         personal_clients: int = 100,
         personal_every: int | None = None,
@@ -223,7 +227,7 @@ class Simulation:
         require(ok, "device", str(device), f"cpu, or cuda where PyTorch sees a GPU (here {gpus})")
         require(rounds >= 0, "rounds", rounds, "0 or more")
         require(personal_clients >= 0, "personal_clients", personal_clients, "0 or more")
-        for name in ("chunk", "personal_every", "evaluate_every", "checkpoint_every"):
+        for name in ("chunk", "workers", "personal_every", "evaluate_every", "checkpoint_every"):
             if (value := locals()[name]) is not None:
                 positive(name, value)
         self.method, self.federation, self.local_sgd = method, federation, local
@@ -238,6 +242,7 @@ class Simulation:
         on_gpu = self.model.device.type == "cuda"
         self.trainer = "stacked" if on_gpu and trainer == "auto" else trainer
         self.chunk = chunk or (256 if on_gpu else 32)
+        self.workers = 1 if self.model.has_dropout or debug else workers
         self.task = Task(
             self.model, federation.clients, federation.train.sizes, federation.classes, federation.shape, seed
         )
@@ -288,7 +293,7 @@ class Simulation:
     def network(self, round: int, memory: Memory) -> Network:
         """The clients as the server reaches them in `round`; for joins and experiments after training too."""
         local = Local(self.model, self.local_sgd, self.seed, round, self.trainer, self.debug)
-        return Network(self.task, memory, local, 1 if self.debug else self.chunk, self._data)
+        return Network(self.task, memory, local, 1 if self.debug else self.chunk, self._data, self.workers)
 
     def _data(self, clients: list[int]) -> Data:
         return Data(self.federation.train, clients, self.scorer.pixels, self.federation.classes)

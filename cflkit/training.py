@@ -488,11 +488,11 @@ def _stacked(start, data, batches, prox, shift, optimiser, model) -> Tensor:
     active = weight.sum(-1, keepdim=True).gt(0).to(model.dtype)  # (steps, m, 1)
 
     def loss(vector, xb, yb, wb):
-        logits = functional_call(model.module, model.views(vector), (xb,))
+        logits = functional_call(module, model.views(vector), (xb,))
         return (F.cross_entropy(logits, yb, reduction="none") * wb).sum()
 
+    module = model.lent().train()
     gradient_of = vmap(grad(loss))
-    model.module.train()
     first = stack(start)
     vectors = (first.expand(m, -1) if first.dim() == 1 else first).clone()
     clients = torch.arange(m, device=device)[:, None]

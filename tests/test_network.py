@@ -1,5 +1,6 @@
 """Messages, uploads and what they add up to."""
 
+import threading
 from itertools import chain, pairwise
 from types import SimpleNamespace
 
@@ -108,6 +109,7 @@ def test_rows_read_like_a_matrix(case):
     for some in ([0, m - 1, 0], slice(1, None), torch.arange(m) % 2 == 0, slice(0, 0)):
         assert torch.equal(found[some], rows[some])
     torch.testing.assert_close(found.gram(), rows @ rows.T, rtol=0, atol=1e-12)
+    torch.testing.assert_close(found.products(rows[:2]), rows @ rows[:2].T, rtol=0, atol=1e-12)
 
 
 def test_gram_is_float64_whatever_the_rows():
@@ -121,12 +123,12 @@ def test_rows_skip_empty_parts():
 
 
 # ---------------------------------------------------------------------- messages
-def make(chunk=2, clients=6):
+def make(chunk=2, clients=6, workers=1):
     """A network whose clients hold their own number as data."""
     model = SimpleNamespace(device=torch.device("cpu"))
     task = SimpleNamespace(model=model, sizes=torch.arange(clients) + 10, seed=0)
     local = SimpleNamespace(round=4, optimiser="the run's")
-    return Network(task, Memory(), local, chunk, lambda ids: torch.tensor(ids))
+    return Network(task, Memory(), local, chunk, lambda ids: torch.tensor(ids), workers)
 
 
 @settings(max_examples=20)
@@ -204,6 +206,26 @@ def test_a_mean_made_on_arrival_is_the_rows_mean_to_the_last_bit(chunk, chained)
     assert (net.up, net.down) == (other.up, other.down) and net.up == 4 * 10
     nothing = exchange({"v": 0 * weights})[1]["v"].dense()
     assert torch.equal(nothing, torch.zeros(1, 5, dtype=f64))
+
+
+def test_workers_share_the_chunks_and_answers_keep_the_order_of_the_clients():
+    meeting, threads = threading.Barrier(2, timeout=60), set()
+
+    def work(down, memory, data, local):
+        threads.add(threading.get_ident())
+        meeting.wait()  # nobody gets on unless two are at work at once
+        return {"x": 2 * data}
+
+    assert make(1, workers=2).call(torch.arange(6), work)["x"].dense().tolist() == [0, 2, 4, 6, 8, 10]
+    assert len(threads) == 2 and threading.get_ident() not in threads
+
+
+def test_what_a_worker_raises_is_raised():
+    def work(down, memory, data, local):
+        raise RuntimeError(f"client {data.tolist()}")
+
+    with pytest.raises(RuntimeError, match=r"client \[0\]"):
+        make(1, workers=2).call(torch.arange(6), work)
 
 
 def test_the_servers_randomness_is_keyed_by_round_and_purpose():

@@ -11,6 +11,7 @@ import torch
 from every import VARIANTS, bits, make, model, remembered
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import nn
 
 from cflkit import federation, metrics
 from cflkit.federation import Samples
@@ -183,6 +184,25 @@ def test_chunk_and_trainer_change_a_result_by_rounding_at_most(variant, trainer,
     for name, value in usual.server.items():
         torch.testing.assert_close(other.server[name], value, rtol=0, atol=1e-10, msg=f"{variant}: {name}")
     assert usual.final.get("accuracy") == pytest.approx(other.final.get("accuracy"), abs=1e-10)
+
+
+@pytest.mark.parametrize("trainer", ["auto", "stacked"])
+@every_method
+def test_workers_change_no_bit(variant, trainer, fed, settings_of_a_run):
+    settings = settings_of_a_run | {"model": model(variant), "rounds": 2, "trainer": trainer, "chunk": 2}
+    one, two = (simulate(make(variant, fed), fed, **settings, workers=w) for w in (1, 2))
+    assert bits(one.server) == bits(two.server)
+    assert remembered(one.memory) == remembered(two.memory)
+    assert repr(one.rounds) == repr(two.rounds)
+
+
+def test_dropout_trains_in_one_thread(fed, settings_of_a_run):
+    def dropping():
+        return nn.Sequential(nn.Flatten(), nn.Dropout(), nn.Linear(64, 10))
+
+    settings = settings_of_a_run | {"model": dropping, "workers": 2}
+    assert Simulation(FedAvg(), fed, **settings).workers == 1
+    assert Simulation(FedAvg(), fed, **settings | {"model": "mlp16"}).workers == 2
 
 
 # methods that neither draw anything by a client's number nor, like chained StoCFL, take clients in turn

@@ -227,8 +227,7 @@ class FedCG(Method):
     def predict(self, model: Model, vector: Tensor, x: Tensor, domain: Tensor | None = None) -> Tensor:
         """Logits (n, classes) on images `x`, in the student's domains or in the given ones, (n,) or (n, D)."""
         graph = self.network(model, x.shape[1:])
-        graph.module.eval()
-        return functional_call(graph.module, graph.views(vector), (x, domain))
+        return functional_call(graph.lent().eval(), graph.views(vector), (x, domain))
 
     def assignment(self, server):
         return server.get("assign")

@@ -251,7 +251,7 @@ class StoCFL(Method):
 # ---------------------------------------------------------------------- merging
 def alike(psi: Tensor, prints: Tensor) -> Tensor:
     """Cosine (m, K) of fingerprints (m, P), of length 1 or 0, with summed ones (K, P)."""
-    return psi @ torch.nn.functional.normalize(prints, dim=1).T
+    return Rows([psi]).products(torch.nn.functional.normalize(prints, dim=1))
 
 
 def cosines(gram: Tensor) -> Tensor:

@@ -1,0 +1,44 @@
+"""The page of speed and memory: tables from files, gaps that say so, and its worked example."""
+
+import json
+
+import torch
+
+from cflkit import performance
+
+MACHINE = {"card": None, "machine": {"processor": "a processor", "cores": 2, "threads": 1}, "date": "2026-01-02",
+           "versions": {"python": "3.11", "torch": "2", "numpy": "1"}, "commit": "abc", "load": 2.0,
+           "ceiling": 1e11}  # fmt: skip
+ROW = {"workload": "A", "clients": 4, "ours_cpu": 0.02, "usual_cpu": 0.1, "ratio_cpu": 5.0, "ours_wall": 0.04,
+       "usual_wall": 0.16, "ratio_wall": 4.0, "least": 3.0, "aim": None, "ours_ceiling": 0.5, "usual_ceiling": 0.1,
+       "ours_mb": 12, "usual_mb": 1234, "difference": 0.0}  # fmt: skip
+
+
+def test_without_results_everything_reads_not_yet_measured(tmp_path):
+    performance.write(tmp_path, tmp_path / "none")
+    text = (tmp_path / "performance.md").read_text()
+    assert text.lower().count(performance.MISSING) == 5 and f"On a GPU: {performance.MISSING}" in text
+
+
+def test_figures_stand_beside_their_machine(tmp_path):
+    (tmp_path / "engine-a.json").write_text(json.dumps({"machine": MACHINE, "rows": [ROW]}))
+    gpu = MACHINE | {"card": "a card"}
+    (tmp_path / "engine-b.json").write_text(json.dumps({"machine": gpu, "rows": [ROW | {"least": None}]}))
+    (tmp_path / "memory-a.json").write_text(json.dumps({"machine": MACHINE, "rows": [{"work": "x", "mb": 2345}]}))
+    performance.write(tmp_path, tmp_path)
+    text = (tmp_path / "performance.md").read_text()
+    assert "| A | 4 | 25 | 5 | 5 | 4 | 3 | 50% | 12 | 1,234 |" in text  # CPU time: a processor may be shared
+    assert "| A | 4 | 40 | 10 | 4 | 4 | – | 50% | 12 | 1,234 |" in text  # wall time: a card's work is not the CPU's
+    assert "100 GFLOP/s" in text and "a processor, 1 thread; python 3.11, torch 2; 2026-01-02, commit abc" in text
+    assert "| x | 2,345 |" in text and text.lower().count(performance.MISSING) == 2  # scaling and peers
+
+
+def test_the_worked_example_of_the_page():
+    x, w = torch.tensor([[1.0, 2, 0], [0, 1, 1]]), torch.tensor([[1.0, 0, 1], [0, 1, -1]])
+    delta = torch.tensor([[1.0, -1], [0, 2]])
+    a = -0.5 * delta
+    gram = x @ x.T + 1
+    assert gram.tolist() == [[6, 3], [3, 3]] and (x @ w.T).tolist() == [[1, 2], [1, 0]]
+    after, bias = w + a.T @ x, a.T @ torch.ones(2)
+    assert after.tolist() == [[0.5, -1, 1], [0.5, 1, -2]] and bias.tolist() == [-0.5, -0.5]
+    assert (x @ after.T + bias).tolist() == (x @ w.T + gram @ a).tolist() == [[-2, 2], [-0.5, -1.5]]
