@@ -1,8 +1,8 @@
 """The book's pages of results, written from data whenever the book is built.
 
 ``python -m cflkit.pages`` writes what chapters include (``book/_generated``): for each paper its claims with their
-verdicts and its tables, measured beside printed; and the ledger of everything. What has no record yet reads "not
-yet measured".
+verdicts and its tables, measured beside printed; the ledger of everything; and how fast the engine is. What has no
+record yet reads "not yet measured".
 """
 
 import json
@@ -16,7 +16,7 @@ import torch
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from cflkit import federation, images, ledger, plots, records
+from cflkit import federation, images, ledger, performance, plots, records
 from cflkit.ledger import Measured, Row, measured, number, printed
 
 OUT = Path(__file__).resolve().parent.parent / "book" / "_generated"
@@ -308,6 +308,7 @@ def main(folder: Path = records.FOLDER, out: Path = OUT) -> int:
         text += "\n" + domains(folder) + "\n" + leak(folder) if paper == "fedcg" else ""
         (out / f"{paper}_results.md").write_text(text)
     (out / "ledger.md").write_text(everything(folder))
+    performance.write(out)
     return 0
 
 
