@@ -25,6 +25,7 @@ import yaml
 REQUIRED = 0.9  # share of a file's mutants that its tests must kill
 OPTIONS = shlex.split("-x --assert plain -m 'not slow' --hypothesis-profile unshrunk "
                       "-p no:cacheprovider -p no:nbval -p no:xdist")  # fmt: skip
+MEMORY = 6 * 2**30  # bytes that a child may hold
 LISTING = Path("build/mutants.txt")
 
 OTHER = {ast.Add: ast.Sub, ast.Sub: ast.Add, ast.Mult: ast.Div, ast.Div: ast.Mult, ast.FloorDiv: ast.Mult,
@@ -52,7 +53,7 @@ def mutants(source: str) -> Iterator[Mutant]:
     """Every way in which `source` is broken, from the top."""
     tree, lines = ast.parse(source), source.splitlines()
     for holder, field, i, node in places(tree):
-        where = f"{holder.arg}=" if isinstance(holder, ast.keyword) else ""
+        where = f"{holder.arg}=" if isinstance(holder, ast.keyword) and isinstance(node, ast.Constant) else ""
         for change, other in wrong(node):
             put(holder, field, i, other)
             yield Mutant(node.lineno, lines[node.lineno - 1].strip(), where + change, ast.unparse(tree))
@@ -111,7 +112,8 @@ def wrong(node: ast.AST) -> Iterator[tuple[str, ast.AST]]:
 def places(node: ast.AST) -> Iterator[tuple[ast.AST, str, int | None, ast.AST]]:
     """Every node that computes something: its parent, the field there, the place in a list, and itself.
 
-    Decorators, annotations and the defaults of hyper-parameters are declarations; what `require` says is wording.
+    Decorators, annotations and the defaults of hyper-parameters are declarations; what `require` says is wording;
+    any seed is as good as another.
     """
     for field, value in ast.iter_fields(node):
         for i, child in enumerate(value) if isinstance(value, list) else [(None, value)]:
@@ -120,6 +122,8 @@ def places(node: ast.AST) -> Iterator[tuple[ast.AST, str, int | None, ast.AST]]:
             if isinstance(node, ast.ClassDef) and isinstance(child, ast.AnnAssign):
                 continue
             if isinstance(node, ast.keyword) and node.arg in SILENT:
+                continue
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets) == "seed":
                 continue
             if isinstance(node, ast.Call) and field == "args" and i and ast.unparse(node.func) == "require":
                 continue
@@ -151,6 +155,7 @@ def run_tests(path: str, source: str, tests: str, seconds: float, noticed: int) 
         pytest_collectreport = pytest_runtest_logreport
 
     resource.setrlimit(resource.RLIMIT_CPU, (int(seconds), int(seconds) + 1))  # then SIGXCPU, which nothing handles
+    resource.setrlimit(resource.RLIMIT_DATA, (MEMORY, MEMORY))  # a full singular basis of a network fills a machine
     silent = os.open(os.devnull, os.O_RDWR)
     for stream in range(3):
         os.dup2(silent, stream)

@@ -160,11 +160,12 @@ def test_the_generator_makes_one_image_a_label_from_its_own_stream():
     assert images.shape == (4, 1, 4, 4) and images.abs().max() <= 1
     fed = federation(*CLIENTS)
     rig = simulation(MDICFL(k=2, **FEW), fed)
-    theta = rig.task.init()[0]
+    theta = rig.task.init()[0].requires_grad_()
     before = torch.random.get_rng_state()
     a, b, c = (MDICFL(**FEW).generate(theta, rig.task, seed) for seed in (1, 1, 2))
     assert torch.equal(a, b) and not torch.equal(a, c)
     assert torch.equal(before, torch.random.get_rng_state())
+    assert theta.grad is None and not a.requires_grad  # the cluster model is frozen
 
 
 def test_the_generator_learns_what_its_model_takes_for_each_class(monkeypatch):

@@ -66,6 +66,7 @@ def test_terms_are_dropped_and_conditions_negated():
     assert changes("a = b == c") == [(1, "b == c -> b != c")]
     assert changes("while a:\n    b()") == [(1, "a -> not a"), (2, "without b()")]
     assert changes("a = f(b, **c)") == []
+    assert changes("seed = int(a + 1)") == changes("a: 1 = zip(b, strict=True)") == []
     assert changes("a = f(b=1, c=1)") == [(1, "without b=1"), (1, "without c=1"), (1, "b=1 -> 0"), (1, "c=1 -> 0")]
 
 

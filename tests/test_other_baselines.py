@@ -613,6 +613,16 @@ def test_equal_models_have_no_distance_and_no_weight():
     assert not found.server["useful"].any()
 
 
+def test_an_offer_without_distance_has_no_weight_even_if_its_loss_is_another_by_rounding():
+    model = torch.ones(1, 2, dtype=torch.float64)
+    down = {"own": Rows([model.clone()]), "offers": model.expand(1, 3, 2)}
+    data = SimpleNamespace(split=lambda *_: (SimpleNamespace(take=lambda i: None), None))
+    local = SimpleNamespace(seed=0, losses=lambda *_: torch.tensor([[1.0, 0.9, 1.0, 1.1]], dtype=torch.float64),
+                            sgd=lambda start, _: start)  # fmt: skip
+    up = FedFomo(models=3).client(down, None, data, local)
+    assert up["weight"].tolist() == [[0, 0, 0]] and torch.equal(up["model"], model)
+
+
 def test_downloads_are_the_most_useful_unless_chance_decides_and_its_share_decays():
     n, method = 150, FedFomo(models=2, epsilon=1.0, decay=0.25)
     useful = torch.zeros(n, n, dtype=torch.float64)
