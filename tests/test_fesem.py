@@ -1,5 +1,6 @@
 """FeSEM by hand, by the identities that the paper's equations imply, and matched averaging."""
 
+import inspect
 from dataclasses import replace
 from itertools import pairwise
 
@@ -227,6 +228,13 @@ def test_k_is_scored_by_the_centres_on_the_clients_training_images_and_by_the_ob
     for k, groups in {1: [[0, 1, 2, 3]], 2: [[0, 1], [2, 3]], 4: [[0], [1], [2], [3]]}.items():
         close(table.loc[k, ["accuracy", "objective"]].tolist(), by_hand(groups, models, CLIENTS))
     assert table.index.tolist() == [1, 2, 4] and table.loc[2, "sizes"] == [2, 2]
+    assert table.columns.tolist() == ["accuracy", "objective", "sizes"]
+    assert inspect.signature(score_k).parameters["nodes"].default == 100  # the paper's number
+
+
+def test_trying_k_scores_no_personal_models(monkeypatch):
+    monkeypatch.setattr(FeSEM, "personal", None)
+    score_k([2], federation(*CLIENTS), rounds=1, model=regression(), local=SGD(0.1), progress=False)
 
 
 def test_k_is_scored_on_validation_images_where_there_are_any_and_never_on_test_images(digits):

@@ -1,5 +1,7 @@
 """LCFed by hand, its identities, the low-rank cosine, and what it really sends and computes."""
 
+from collections import OrderedDict
+
 import numpy as np
 import pytest
 import torch
@@ -192,6 +194,17 @@ def test_lenet_splits_at_any_layer(digits):
                        "last": conv1 + conv2 + fc1 + fc2, None: lenet.size}.items():  # fmt: skip
         assert LCFed(split=split).embedding(lenet) == slice(0, phi)
     assert LCFed(split="decision").embedding(lenet) == LCFed().embedding(lenet)
+
+
+def test_a_split_may_name_a_block_of_layers(fed):
+    def blocks():
+        head = nn.Sequential(nn.Linear(3, 3), nn.ReLU(), nn.Linear(3, 10))
+        return nn.Sequential(OrderedDict(flat=nn.Flatten(), body=nn.Linear(64, 3), head=head))
+
+    net = simulation(LCFed(k=2, rank=2, split="head"), fed, model=blocks, local=SGD(0.1)).model
+    assert LCFed(split="head").embedding(net) == slice(0, 64 * 3 + 3)
+    with pytest.raises(ValueError, match=r"^split = 'hea': must be None, last or in "):
+        simulation(LCFed(k=2, rank=2, split="hea"), fed, model=blocks, local=SGD(0.1))
 
 
 def test_nothing_and_everything_as_embedding(fed):
