@@ -136,20 +136,17 @@ class Round:
     # ------------------------------------------------------------------ the usual loop
     def usual(self) -> Tensor:
         """Train the round as libraries usually do; the new models, one a row."""
-        omega, carried, trained = self.modules[0], self.modules[0], []
-        groups = self.group.tolist() if self.work.round == "stocfl" else []
-        for client in range(self.work.clients):
-            if groups:
-                trained.append(self._train(self.modules[groups[client]], client, anchor=omega))
-            carried = self._train(carried, client)
-            trained.append(carried)
-            if self.work.round != "chained":
-                carried = omega
-        if not groups:
-            return self._mean(trained)[None]
-        clusters = [self._mean([m for m, g in zip(trained[::2], groups, strict=True) if g == k])
-                    for k in range(CLUSTERS)]  # fmt: skip
-        return torch.stack([self._mean(trained[1::2]), *clusters])
+        omega, carried = self.modules[0], self.modules[0]
+        pulled, sums = self.work.round == "stocfl", {}
+        for client, group in enumerate(self.group.tolist()):
+            if pulled:
+                self._add(sums, 1 + group, self._train(self.modules[group], client, anchor=omega))
+            trained = self._train(carried, client)
+            self._add(sums, 0, trained)
+            if self.work.round == "chained":
+                carried = trained
+        return torch.stack([torch.cat([(layers[name] / count).flatten() for name in self.model.shapes])
+                            for _, (layers, count) in sorted(sums.items())])  # fmt: skip
 
     def _train(self, module: nn.Module, client: int, anchor: nn.Module | None = None) -> nn.Module:
         module, local = copy.deepcopy(module), self.work.local
@@ -167,11 +164,16 @@ class Round:
         return module
 
     @torch.no_grad()
-    def _mean(self, modules: list[nn.Module]) -> Tensor:
-        """The modules' mean as one vector, layer by layer as state dictionaries are averaged."""
-        states = [dict(m.named_parameters()) | dict(m.named_buffers()) for m in modules]
-        return torch.cat([sum(state[name] for state in states).div_(len(states)).flatten()
-                          for name in self.model.shapes])  # fmt: skip
+    def _add(self, sums: dict, group: int, module: nn.Module) -> None:
+        """Add a trained module to its group's sum, layer by layer as state dictionaries are averaged."""
+        state = {name: t.detach() for name, t in (*module.named_parameters(), *module.named_buffers())}
+        if group not in sums:
+            sums[group] = ({name: t.clone() for name, t in state.items()}, 1)
+            return
+        layers, count = sums[group]
+        for name, total in layers.items():
+            total.add_(state[name])
+        sums[group] = (layers, count + 1)
 
     def operations(self) -> int:
         """Floating-point operations of the usual loop's matrix products and convolutions in this round."""
