@@ -120,14 +120,17 @@ def _curves(name: str, rows: Sequence[Row], out: Path) -> str:
 # ---------------------------------------------------------------------- the ledger
 def everything(folder: Path) -> str:
     """Every claim with its verdict and the runs behind it; every table with what it lacks."""
-    lines = []
+    words, sections = [], []
     for paper, title in CHAPTERS.items():
+        lines = []
         for claim in ledger.claims()[paper]:
             verdict = ledger.judge(paper, claim, folder)
+            words.append(verdict.word)
+            reason = f"**{verdict.word}**" + (f"<br>{verdict.note}" if verdict.note else "")
             runs = [run for part in verdict.parts for run in part.runs]
-            where = f"[{title}]({paper}.ipynb)"
-            lines.append((where, ledger.says(paper, claim), f"**{verdict.word}**", verdict.note, _behind(runs)))
-    counts = pd.Series([line[2].strip("*") for line in lines]).value_counts()
+            lines.append((ledger.says(paper, claim), reason, _behind(runs)))
+        sections += [f"### [{title}]({paper}.ipynb)\n", table(["claim", "verdict", "runs behind it"], lines)]
+    counts = pd.Series(words).value_counts()
     states = []
     for name, spec in ledger.tables().items():
         lacking = ledger.missing(name, folder=folder)
@@ -137,19 +140,23 @@ def everything(folder: Path) -> str:
                        f"{sum(m.gpu_minutes for m in lacking):.0f}", f"`cflkit reproduce {name}`"))  # fmt: skip
     return "\n".join([
         "## Claims\n",
-        f"{len(lines)} claims: " + ", ".join(f"{counts.get(w, 0)} {w}" for w in
+        f"{len(words)} claims: " + ", ".join(f"{counts.get(w, 0)} {w}" for w in
                                              (ledger.HOLDS, ledger.PARTLY, ledger.FAILS, ledger.UNTESTED)) + ".\n",
-        table(["chapter", "claim", "verdict", "", "runs"], lines),
+        *sections,
         "## Tables\n",
         table(["table", "runs", "missing: hours of a CPU core", "minutes of an H200", "to run it"], states),
     ])  # fmt: skip
 
 
 def _behind(runs: Sequence[dict]) -> str:
-    """The records behind a verdict, with dates and commits."""
-    files = sorted({f"`{r['protocol']}/{records.name(r)}`" for r in runs})
-    made = sorted({f"{r['provenance']['date']}, {r['provenance']['commit']}" for r in runs})
-    return "<br>".join([*files, *made]) or "–"
+    """The records behind a verdict, by protocol, with dates and commits."""
+    lines = []
+    for protocol in sorted({r["protocol"] for r in runs}):
+        mine = [r for r in runs if r["protocol"] == protocol]
+        files = ", ".join(sorted({f"{r['label']}-s{r['seed']}" for r in mine}))
+        made = ", ".join(sorted({f"{r['provenance']['date']} {r['provenance']['commit']}" for r in mine}))
+        lines.append(f"{protocol}: {files} ({made})")
+    return "<br>".join(lines) or "–"
 
 
 # ---------------------------------------------------------------------- StoCFL, Figure 3

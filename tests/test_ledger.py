@@ -233,7 +233,7 @@ def test_measured_stands_beside_printed(tmp_path):
     line = "| StoCFL, parallel | 97.00 | 91.00 ± 1.41 | 75.00 ± 0.00 | -6.00 ± 1.41 | 2 | 100 | differs |"
     assert line in results
     assert "parallel +9.50 ± 0.71" in claims  # paired: 10 and 9
-    assert "`stocfl_rotmnist_4800_r10/stocfl-" in whole and "2000-01-01, abc" in whole
+    assert "stocfl_rotmnist_4800_r10: ifca4-s0, ifca4-s1, stocfl-s0, stocfl-s1 (2000-01-01 abc)" in whole
     assert {file.stem for file in tmp_path.glob("*.png")} >= {"stocfl-table1-4800-r10", "stocfl_counts"}
     hybrid = results[results.index("(table-stocfl-tau-hybrid)=") :]
     assert "| method | printed | measured | ARI | difference |" in hybrid
