@@ -13,6 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from cflkit import convolution
+
 
 class Model:
     """An architecture whose weights live in flat vectors of length ``size``.
@@ -42,7 +44,9 @@ class Model:
     def __init__(self, make: Callable[[], nn.Module], dtype=torch.float64, device="cpu"):
         self.make, self.dtype, self.device = make, dtype, torch.device(device)
         self.module = self._build(0)
-        self._skeleton = copy.deepcopy(self.module).to("meta")  # structure without weights: cheap to copy
+        self._quick = convolution.quick(copy.deepcopy(self.module))
+        # structure without weights: cheap to copy
+        self._skeletons = {m is self._quick: copy.deepcopy(m).to("meta") for m in (self.module, self._quick)}
         self._threads = threading.local()
         self.parameters = [name for name, _ in self.module.named_parameters()]
         self.buffers = [name for name, b in self.module.named_buffers() if b.is_floating_point()]
@@ -101,17 +105,21 @@ class Model:
 
     def forward(self, vector: Tensor, x: Tensor) -> Tensor:
         """Logits (n, classes) of images `x` (n, C, H, W) under `vector` (size,), in evaluation mode."""
-        return functional_call(self.lent().eval(), self.views(vector), (x,))
+        return functional_call(self.lent(quick=not torch.is_grad_enabled()).eval(), self.views(vector), (x,))
 
-    def lent(self) -> nn.Module:
+    def lent(self, quick: bool = False) -> nn.Module:
         """Return this thread's own module, for ``functional_call``, which exchanges its weights while it runs."""
-        if not hasattr(self._threads, "module"):
-            self._threads.module = copy.deepcopy(self.module)
-        return self._threads.module
+        lent = self._threads.__dict__.setdefault("modules", {})
+        if quick not in lent:
+            lent[quick] = copy.deepcopy(self._quick if quick else self.module)
+        return lent[quick]
 
-    def bound(self, vector: Tensor) -> nn.Module:
-        """Return a module whose parameters and buffers *are* `vector`: training it moves the vector in place."""
-        module = copy.deepcopy(self._skeleton)
+    def bound(self, vector: Tensor, quick: bool = False) -> nn.Module:
+        """Return a module whose parameters and buffers *are* `vector`: training it moves the vector in place.
+
+        A `quick` one computes the same, faster on a CPU (:func:`cflkit.convolution.quick`).
+        """
+        module = copy.deepcopy(self._skeletons[quick])
         for name, view in self.views(vector).items():
             path, _, attribute = name.rpartition(".")
             owner = module.get_submodule(path)

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from cflkit import rng
 from cflkit.checks import require
+from cflkit.gemm import linear
 from cflkit.memory import ChunkMemory, Memory
 from cflkit.shared_linear import Factored
 from cflkit.training import SGD, Data, Local, Pick
@@ -62,10 +63,10 @@ class Rows:
         gram = torch.zeros(m, m, dtype=torch.float64)
         spans = [slice(i, min(i + rows, m)) for i in range(0, m, rows)]
         for _, slab in self._slabs():
-            for block in slab.split(columns, dim=1):
+            for block in (part.contiguous() for part in slab.split(columns, dim=1)):
                 for i, a in enumerate(spans):
                     for b in spans[: i + 1]:
-                        gram[a, b] += (block[a] @ block[b].T).double().cpu()
+                        gram[a, b] += linear(block[a], block[b]).double().cpu()
         for i, a in enumerate(spans):
             for b in spans[:i]:
                 gram[b, a] = gram[a, b].T

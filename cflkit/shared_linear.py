@@ -38,6 +38,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.utils._pytree import tree_map_only
 
+from cflkit.gemm import add_product, linear
 from cflkit.models import MLP
 
 KEEP = 2**28  # bytes of products that a chunk keeps for later passes; beyond, it starts anew
@@ -159,7 +160,7 @@ class Products:
                 x = self.x if len(missing) == len(index) else torch.cat([self.x[self.spans[i]] for i in missing])
                 weight, bias = net.weight(vector)
                 sizes = [self.spans[i].stop - self.spans[i].start for i in missing]
-                made.update(zip(missing, torch.addmm(bias, x, weight.T).split(sizes), strict=True))
+                made.update(zip(missing, linear(x, weight, bias).split(sizes), strict=True))
             for i in members:
                 found[i] = made[i]
         return found
@@ -241,7 +242,7 @@ class Factored(Tensor):
         for vector, factor in rows[1:]:
             out[: self.net.first].add_(vector[: self.net.first], alpha=factor)
         weight, bias = self.net.weight(out)
-        weight.addmm_(self.a[self.spans[i]].T, self.x[self.spans[i]])
+        add_product(weight, self.a[self.spans[i]].T, self.x[self.spans[i]])
         bias.add_(self.a[self.spans[i]].sum(0))
         out[self.net.first :] = self.tails[i]
         return out
@@ -270,7 +271,7 @@ class Factored(Tensor):
             if len(members) < len(groups):
                 a, x, w = (torch.cat([whole[self.spans[i]] for i in members]) for whole in (a, x, w))
             weight, bias = self.net.weight(total[group])
-            weight.addmm_(a.T, x * w[:, None])
+            add_product(weight, a.T, x * w[:, None])
             bias.addmv_(a.T, w)
             total[group, first:].addmv_(self.tails[members].T, self.tails.new_tensor([weights[i] for i in members]))
 
@@ -290,7 +291,7 @@ class Factored(Tensor):
         units = slice(begin // d, -(-end // d))  # hidden units whose weights lie in the span
         for i, rows in enumerate(self.spans):
             if begin < end:
-                built = self.a[rows, units].T @ self.x[rows]
+                built = linear(self.a[rows, units].T, self.x[rows].T)
                 out[i, : end - begin].add_(built.view(-1)[begin - units.start * d : end - units.start * d])
             low, high = max(span.start, h * d), min(span.stop, first)
             if low < high:
@@ -353,7 +354,7 @@ def sgd(start, data, batches: list[list], prox: list, optimiser, model) -> Facto
     bases, pulls = [start], [0.0]  # W_0 and the anchors, and how strongly each pulls at the first layer
     for term in prox:
         if term.span is None or term.span.start == 0:
-            same = [k for k, b in enumerate(bases) if _same(b, term.anchor)]
+            same = [k for k, b in enumerate(bases) if same_rows(b, term.anchor)]
             if same:
                 pulls[same[0]] += term.weight
             else:
@@ -379,7 +380,7 @@ def sgd(start, data, batches: list[list], prox: list, optimiser, model) -> Facto
     return Factored(net, list(zip(bases, factors, strict=True)), a, products, tails)
 
 
-def _same(one, other) -> bool:
+def same_rows(one, other) -> bool:
     """Whether two Picks hold the very same vectors."""
     return one.table.data_ptr() == other.table.data_ptr() and torch.equal(one.index, other.index)
 

@@ -1,0 +1,263 @@
+r"""Local SGD of convolutional networks on a CPU: the same numbers, with less work around the arithmetic.
+
+Three things cost more there than they should; each is put right without any method knowing.
+
+**Pooling.** PyTorch's max-pooling of channels-first images takes as long as the convolutions of a LeNet. For a
+few channels, one convolution computes the four pixels of every 2 x 2 window as four groups of channels: with
+kernel w (k x k), its kernel is (k + 1) x (k + 1) with stride 2, w being shifted by (i, j) for the pixel (i, j),
+
+.. math:: y_{2a+i,\, 2b+j} = \sum_{u,v} w_{u,v}\, x_{2a+i+u,\, 2b+j+v}
+          = \sum_{u,v} \bar w^{(i,j)}_{u,v}\, x_{2a+u,\, 2b+v},
+          \qquad \bar w^{(i,j)}_{u,v} = w_{u-i,\, v-j} \text{ or } 0,
+
+and a maximum of four contiguous blocks is the pooled image. The derivative goes to the first pixel that attains
+a positive maximum, as in PyTorch, and that of w is the sum of the four shifted parts. For many channels the
+convolution is as it was, with the channels last in memory, for which pooling is fast.
+
+**The first dense layer** behind the convolutions holds nearly all weights W (o, d) of LEAF's network, and a step
+on a few images (rows of h) only moves them through memory. As in :mod:`cflkit.shared_linear`, plain SGD leaves W
+where it began but for outer products of what it has seen, h_s and the derivatives delta_s by the outputs,
+
+.. math:: W = \theta_0 W_0 + \sum_s \theta_s \delta_s^\top h_s, \qquad b = \theta_0 b_0 + \sum_s \theta_s \delta_s,
+
+so that, H and Delta being the rows seen so far and Theta the diagonal of their theta_s,
+
+.. math:: h W^\top + b = \theta_0 (h W_0^\top + b_0) + (h H^\top + 1)\, \Theta \Delta, \qquad
+          \delta W = \theta_0\, \delta W_0 + (\delta \Delta^\top)\, \Theta H.
+
+The derivative of the loss by theta is 1 at the rows of the batch and 0 elsewhere; weight decay, momentum,
+Nesterov's step and a pull to W_0, which is theta = (1, 0, ..., 0), act on theta as they would on W. So theta
+takes the place of (W, b) among the parameters. Clients that start from the same W_0 go in lock-step and share
+the products with it. This pays while the rows seen are well below o and d.
+
+**Products** are those of :mod:`cflkit.gemm`.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from cflkit import gemm
+from cflkit.gemm import add_product, linear
+from cflkit.shared_linear import same_rows
+
+FEW = 8  # channels up to which a convolution and its pooling are folded into one
+LARGE = 2**20  # weights from which a dense layer is kept as factors
+TOGETHER = 10  # clients in lock-step
+ROOM = 2**26  # numbers that the factors of the clients in lock-step may take
+
+
+def quick(module: nn.Module) -> nn.Module:
+    """Change a network on the CPU in place so that it computes the same faster; returns it."""
+    if any(p.is_cuda for p in module.parameters()):
+        return module
+    for part in module.modules():
+        if type(part) is nn.Linear:
+            part.__class__ = gemm.Linear  # the same layer, with another forward
+    staged = [m for m in module.modules() if hasattr(m, "stage")]
+    for part in staged:
+        part.stage = stage
+    if not staged and any(isinstance(m, nn.Conv2d) for m in module.modules()):
+        module.register_forward_pre_hook(_channels_last)
+    return module
+
+
+def _channels_last(module: nn.Module, args: tuple) -> tuple:
+    x, *rest = args
+    single = x.dtype == torch.float32 and x.dim() == 4  # in other precisions it would cost time
+    return (x.to(memory_format=torch.channels_last) if single else x, *rest)
+
+
+def stage(conv: nn.Conv2d, x: Tensor) -> Tensor:
+    """Convolution with stride 1, ReLU and 2 x 2 max-pooling of images (n, C, H, W)."""
+    if max(conv.in_channels, conv.out_channels) <= FEW and not x.requires_grad:
+        return _Folded.apply(x, conv.weight, conv.bias, conv.padding)
+    return F.max_pool2d(F.relu(conv(*_channels_last(conv, (x,)))), 2)
+
+
+class _Folded(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight, bias, padding):
+        o, c, k, l = weight.shape
+        wide = weight.new_zeros(2, 2, o, c, k + 1, l + 1)
+        for i in (0, 1):
+            for j in (0, 1):
+                wide[i, j, :, :, i : i + k, j : j + l] = weight
+        wide = wide.flatten(0, 2)
+        x = x.contiguous()
+        groups = F.conv2d(x, wide, bias.repeat(4), stride=2, padding=padding).unflatten(1, (4, o))
+        out = torch.maximum(torch.maximum(groups[:, 0], groups[:, 1]), torch.maximum(groups[:, 2], groups[:, 3]))
+        ctx.save_for_backward(x, wide, groups, out.relu_())
+        ctx.padding, ctx.kernel = padding, (k, l)
+        return out
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, gradient):
+        x, wide, groups, out = ctx.saved_tensors
+        (k, l), o = ctx.kernel, out.shape[1]
+        left = torch.ops.aten.threshold_backward(gradient, out, 0)
+        by_pixel = torch.empty_like(groups)
+        for pixel in range(4):  # the first that attains the maximum takes it all
+            part = by_pixel[:, pixel]
+            torch.eq(groups[:, pixel], out, out=part)
+            part.mul_(left)
+            left.sub_(part)
+        _, g_wide, g_bias = torch.ops.aten.convolution_backward(
+            by_pixel.flatten(1, 2), x, wide, [4 * o], [2, 2], ctx.padding, [1, 1], False, [0, 0], 1,
+            [False, True, True],
+        )  # fmt: skip
+        g_wide = g_wide.view(2, 2, o, -1, k + 1, l + 1)
+        shifted = [g_wide[i, j, :, :, i : i + k, j : j + l] for i in (0, 1) for j in (0, 1)]
+        return None, sum(shifted), g_bias.view(4, o).sum(0), None
+
+
+# ---------------------------------------------------------------------- the first dense layer as factors
+class Factors:
+    """What one client's dense layer has become since its start (W_0, b_0): theta, H and Delta."""
+
+    def __init__(self, rows: int, weight: Tensor):
+        out, into = weight.shape
+        self.theta = weight.new_zeros(rows + 1)
+        self.theta[0] = 1
+        self.start = self.theta.clone()  # W_0 in these coordinates
+        self.h, self.delta = weight.new_empty(rows, into), weight.new_empty(rows, out)
+        self.seen = 0
+
+    def parts(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """theta_0, the other theta_s, H and Delta as far as they are filled."""
+        return self.theta[0], self.theta[1 : self.seen + 1], self.h[: self.seen], self.delta[: self.seen]
+
+    def gradient(self, size: int) -> Tensor:
+        """Derivative of the loss by theta, the last `size` rows being the batch."""
+        found = torch.zeros_like(self.theta)
+        found[self.seen + 1 - size : self.seen + 1] = 1
+        return found
+
+    def write(self, weight: Tensor, bias: Tensor, to_weight: Tensor, to_bias: Tensor) -> None:
+        """Build W and b."""
+        first, theta, h, delta = self.parts()
+        scaled = delta * theta[:, None]
+        torch.mul(weight, first, out=to_weight)
+        add_product(to_weight, scaled.T, h)
+        torch.mul(bias, first, out=to_bias)
+        to_bias.add_(scaled.sum(0))
+
+
+class _Dense(torch.autograd.Function):
+    """Outputs of several clients' layers; the derivative records the rows in the clients' factors."""
+
+    @staticmethod
+    def forward(ctx, h, weight, bias, sizes, clients):
+        ctx.save_for_backward(h, weight)
+        ctx.sizes, ctx.clients = sizes, clients
+        z = linear(h, weight, bias)
+        for client, inputs, outputs in zip(clients, h.split(sizes), z.split(sizes), strict=True):
+            first, theta, seen, delta = client.parts()
+            outputs.mul_(first).addmm_((inputs @ seen.T).add_(1).mul_(theta), delta)
+        return z
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, delta):
+        h, weight = ctx.saved_tensors
+        g = linear(delta, weight.T)
+        split = (t.split(ctx.sizes) for t in (h, delta, g))
+        for client, inputs, slopes, found in zip(ctx.clients, *split, strict=True):
+            first, theta, seen, deltas = client.parts()
+            found.mul_(first).addmm_((slopes @ deltas.T).mul_(theta), seen)
+            new = slice(client.seen, client.seen + len(inputs))
+            client.h[new], client.delta[new] = inputs, slopes
+            client.seen += len(inputs)
+        return g, None, None, None, None
+
+
+def supports(model, start, prox) -> bool:
+    """Whether the network has a large dense layer ``fc`` between ``features`` and ``classify``, and the terms suit.
+
+    A proximal term must pull the whole of that layer to where it starts, or leave it alone.
+    """
+    if not hasattr(model.module, "features") or model.device.type != "cpu" or model.has_dropout or model.buffers:
+        return False
+    fc = slice(model.spans["fc.weight"].start, model.spans["fc.bias"].stop)
+    if fc.stop - fc.start < LARGE:
+        return False
+    for term in prox:
+        span = term.span or slice(0, model.size)
+        outside = span.stop <= fc.start or span.start >= fc.stop
+        inside = span.start <= fc.start and span.stop >= fc.stop
+        if not (outside or (inside and same_rows(term.anchor, start))):
+            return False
+    return True
+
+
+def sgd(out: Tensor, start, data, batches: list[list], prox: list, optimiser, model, descent) -> list[int]:
+    """Train the clients for whom it pays, in lock-step; what :meth:`cflkit.training.Local.sgd` does.
+
+    Parameters
+    ----------
+    out : Tensor (m, P)
+        Receives the trained vectors.
+    start : Pick
+        Where each client begins.
+    data, batches, prox, optimiser, model
+        As :func:`cflkit.shared_linear.sgd` has them; :func:`supports` says what is possible.
+    descent : callable
+        Makes the rule that updates parameters (:class:`cflkit.training.Descent`).
+
+    Returns
+    -------
+    list of int
+        The clients that are left to train.
+    """
+    o, d = model.shapes["fc.weight"]
+    rows = [sum(map(len, b)) for b in batches]
+    groups: dict[int, list[int]] = {}
+    for i, r in enumerate(start.index.tolist()):
+        if 0 < 2 * rows[i] <= min(o, d):
+            groups.setdefault(r, []).append(i)
+    for r, members in groups.items():
+        together = max(1, min(TOGETHER, ROOM // (max(rows[i] for i in members) * (o + d))))
+        for at in range(0, len(members), together):
+            chosen = members[at : at + together]
+            _lockstep(out, start.table[r], chosen, data, batches, prox, optimiser, model, descent, rows)
+    return [i for i in range(len(batches)) if not 0 < 2 * rows[i] <= min(o, d)]
+
+
+def _lockstep(out, vector, chosen, data, batches, prox, optimiser, model, descent, rows) -> None:
+    """Train clients that all begin at `vector`; `out` gets theirs."""
+    begin = model.views(vector)
+    weight, bias = begin["fc.weight"], begin["fc.bias"]
+    small = [name for name in model.parameters if not name.startswith("fc.")]
+    clients = []
+    for i in chosen:
+        for name in small:
+            out[i, model.spans[name]] = vector[model.spans[name]]
+        module = model.bound(out[i], quick=True).train()
+        factors = Factors(rows[i], weight)
+        parameters = [p for name, p in module.named_parameters() if name in small]
+        pulls = []
+        for term in prox:
+            span, anchor = term.span or slice(0, model.size), model.views(term.anchor[i])
+            where = [k for k, name in enumerate(small)
+                     if span.start <= model.spans[name].start and model.spans[name].stop <= span.stop]  # fmt: skip
+            to = [anchor[small[k]] for k in where]
+            if span.start <= model.spans["fc.weight"].start < span.stop:
+                where, to = [*where, len(small)], [*to, factors.start]
+            pulls.append((term.weight, where, to))
+        rule = descent([*parameters, factors.theta], pulls, None, optimiser)
+        clients.append((i, module, factors, parameters, rule, *data[i]))
+    for step in range(max(len(batches[i]) for i in chosen)):
+        active = [c for c in clients if step < len(batches[c[0]])]
+        picked = [torch.from_numpy(batches[c[0]][step]) for c in active]
+        sizes = [len(b) for b in picked]
+        h = torch.cat([module.features(x[b]) for b, (_, module, *_, x, _) in zip(picked, active, strict=True)])
+        z = _Dense.apply(h, weight, bias, sizes, [c[2] for c in active]).split(sizes)
+        losses = [F.cross_entropy(c[1].classify(zi), c[-1][b]) for b, c, zi in zip(picked, active, z, strict=True)]
+        gradient = iter(torch.autograd.grad(sum(losses), [p for c in active for p in c[3]]))
+        for size, (_, _, factors, parameters, rule, *_) in zip(sizes, active, strict=True):
+            rule.step([*(next(gradient) for _ in parameters), factors.gradient(size)])
+    for i, _, factors, *_ in clients:
+        views = model.views(out[i])
+        factors.write(weight, bias, views["fc.weight"], views["fc.bias"])

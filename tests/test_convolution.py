@@ -1,0 +1,186 @@
+"""The convolutional networks' faster paths compute what PyTorch computes."""
+
+from functools import cache, partial
+
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from cflkit import convolution, models, rng
+from cflkit.convolution import quick
+from cflkit.flat import Model
+from cflkit.training import SGD, Local, Pick, Prox
+
+SHAPE, CLASSES = (1, 8, 8), 3
+
+
+class Chunk:
+    """Random images for a few clients, in place of a federation's."""
+
+    def __init__(self, sizes, shape=SHAPE, dtype=torch.float64):
+        g = torch.Generator().manual_seed(0)
+        self.pairs = [(torch.randn(n, *shape, generator=g, dtype=torch.float64).to(dtype),
+                       torch.randint(CLASSES, (n,), generator=g)) for n in sizes]  # fmt: skip
+        self.clients, self.sizes = list(range(len(sizes))), torch.tensor(sizes)
+        self.typical, self.shape = sum(sizes) / len(sizes), shape
+
+    def __len__(self):
+        return len(self.pairs)
+
+    def __getitem__(self, i):
+        return self.pairs[i]
+
+
+@cache
+def flat(name, shape=SHAPE, dtype=torch.float64):
+    return Model(partial(models.build, name, shape, CLASSES), dtype)
+
+
+def leaf(dtype=torch.float64):
+    return Model(lambda: models.LeafFemnist(SHAPE, CLASSES, width=80), dtype)
+
+
+def local(model, optimiser, trainer, **settings):
+    return Local(model, optimiser, seed=1, round=1, trainer=trainer, **settings)
+
+
+@pytest.fixture(autouse=True)
+def small_layers_count(monkeypatch):
+    monkeypatch.setattr(convolution, "LARGE", 0)
+
+
+@pytest.fixture
+def lockstep(monkeypatch):
+    """Count the clients that train in lock-step, group by group."""
+    seen = []
+    plain = convolution._lockstep
+
+    def counted(*args):
+        seen.append(args[2])
+        plain(*args)
+
+    monkeypatch.setattr(convolution, "_lockstep", counted)
+    return seen
+
+
+optimisers = st.builds(
+    lambda size, span, momentum, decay: SGD(0.1, batch_size=size, weight_decay=decay, **momentum, **span),
+    st.sampled_from([None, 1, 3, 100]),
+    st.sampled_from([{"epochs": 0}, {"epochs": 2}, {"steps": 1}, {"steps": 5}]),
+    st.sampled_from([{}, {"momentum": 0.9}, {"momentum": 0.5, "nesterov": True}]),
+    st.sampled_from([0.0, 0.05]),
+)
+sizes = st.lists(st.integers(1, 9), min_size=1, max_size=4)
+
+
+@given(st.data(), st.sampled_from(["leaf", "lenet"]), optimisers, sizes)
+def test_equals_the_lean_path(data, name, optimiser, sizes):
+    model, chunk, m = leaf() if name == "leaf" else flat("lenet"), Chunk(sizes), len(sizes)
+    table = torch.stack([model.init(k) for k in range(m)])
+    start = data.draw(st.sampled_from([table[0], table, Pick(table[:2], torch.arange(m) % min(m, 2))]))
+    other = model.init(50)
+    layers = [None, model.head, slice(0, model.head.start)]
+    pulls = data.draw(st.lists(st.tuples(st.booleans(), st.sampled_from(layers)), max_size=2))
+    prox = [Prox(0.3 + k, start if same else other, span) for k, (same, span) in enumerate(pulls)]
+    lean, auto = (local(model, optimiser, trainer).sgd(start, chunk, prox) for trainer in ("lean", "auto"))
+    assert (auto - lean).abs().max() <= 1e-10
+
+
+@pytest.mark.parametrize("momentum", [{}, {"momentum": 0.9}, {"momentum": 0.9, "nesterov": True}])
+@pytest.mark.parametrize("pull", [0.0, 0.5])
+def test_equals_torch_and_runs_in_lockstep(momentum, pull, lockstep, monkeypatch):
+    monkeypatch.setattr(convolution, "TOGETHER", 2)
+    model, data = leaf(), Chunk([5, 21, 3, 4])  # the second sees 42 rows, more than half of 80
+    optimiser, start = SGD(0.1, epochs=2, batch_size=2, weight_decay=0.1, **momentum), model.init(3)
+    trainer = local(model, optimiser, "auto")
+    found = trainer.sgd(start, data, [Prox(pull, start)])
+    assert lockstep == [[0, 2], [3]]
+    for i, (x, y) in enumerate(data.pairs):
+        net = model.make().double()
+        nn.utils.vector_to_parameters(start.clone(), net.parameters())
+        theirs = torch.optim.SGD(net.parameters(), lr=0.1, weight_decay=0.1, **momentum)
+        for batch in optimiser.batches(len(y), rng.generator(1, 1, i, "batches")):
+            theirs.zero_grad()
+            away = nn.utils.parameters_to_vector(net.parameters()) - start
+            (F.cross_entropy(net(x[batch]), y[batch]) + pull / 2 * away.square().sum()).backward()
+            theirs.step()
+        expected = nn.utils.parameters_to_vector(net.parameters()).detach()
+        assert (found[i] - expected).abs().max() <= 1e-10
+        assert (found[i] - start).abs().max() > 1e-3
+
+
+def test_what_is_not_supported_trains_lean(lockstep):
+    model, data = leaf(), Chunk([3, 2])
+    start, other, optimiser = model.init(0), model.init(1), SGD(0.1, epochs=2, batch_size=2)
+    weight = model.spans["fc.weight"]  # without its bias
+    cases = [{"prox": [Prox(1.0, other)]}, {"prox": [Prox(1.0, start, weight)]}, {"shift": other},
+             {"objective": lambda net, x, y: net(x).square().mean()}]  # fmt: skip
+    for case in cases:
+        lean, auto = (local(model, optimiser, trainer).sgd(start, data, **case) for trainer in ("lean", "auto"))
+        assert (auto - lean).abs().max() <= 1e-10
+    debug = local(model, optimiser, "auto", debug=True).sgd(start, data)
+    assert torch.equal(debug, local(model, optimiser, "lean").sgd(start, data))
+    assert lockstep == []
+
+
+@given(
+    st.tuples(st.integers(1, 5), st.integers(1, 3), st.integers(6, 11), st.integers(6, 11)),
+    st.integers(1, 8),
+    st.sampled_from([1, 3, 5, (3, 4)]),
+    st.integers(0, 2),
+    st.booleans(),
+)
+def test_folded_convolution(shape, out, kernel, padding, ties):
+    g = torch.Generator().manual_seed(0)
+    x = torch.randn(shape, generator=g, dtype=torch.float64)
+    conv = nn.Conv2d(shape[1], out, kernel, padding=padding).double()
+    if ties:  # whole numbers: sums are exact, and many windows have several maxima, of different patches
+        x = x.round()
+        conv.load_state_dict({k: (3 * v).round() for k, v in conv.state_dict().items()})
+    expected, found = models.stage(conv, x), convolution.stage(conv, x)
+    assert "_Folded" in type(found.grad_fn).__name__
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
+    by = torch.randn(expected.shape, generator=g, dtype=torch.float64)
+    one, two = (torch.autograd.grad(y, list(conv.parameters()), by) for y in (expected, found))
+    torch.testing.assert_close(two, one, rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["lenet", "leaf_femnist", "cnn_femnist_stocfl", "leaf_celeba", "resnet18"])
+def test_single_precision(name):
+    shape = (3, 16, 16)
+    exact, single = flat(name, shape), flat(name, shape, torch.float32)
+    x, start = torch.randn(4, *shape, generator=torch.Generator().manual_seed(0)), exact.init(0)
+    y = torch.tensor([0, 1, 2, 0])
+    with torch.no_grad():
+        torch.testing.assert_close(single.forward(start.float(), x).double(), exact.forward(start, x.double()),
+                                   rtol=1e-3, atol=1e-4)  # fmt: skip
+    gradients = []
+    for model in (exact, single):
+        module = model.bound(start.clone().to(model.dtype), quick=model is single).eval()
+        loss = F.cross_entropy(module(x.to(model.dtype)), y)
+        gradients.append(torch.cat([g.flatten() for g in torch.autograd.grad(loss, list(module.parameters()))]))
+    one, two = gradients
+    assert (two.double() - one).norm() <= 1e-3 * one.norm()
+
+
+def test_products_of_single_precision_and_a_whole_pass():
+    g = torch.Generator().manual_seed(0)
+    x, w, b = (torch.randn(s, generator=g) for s in ((5, 70), (40, 70), (40,)))
+    torch.testing.assert_close(convolution.linear(x, w, b), F.linear(x, w, b), rtol=1e-5, atol=1e-4)
+    torch.testing.assert_close(convolution.linear(w.T, x[:, :40]), w.T @ x[:, :40].T, rtol=1e-5, atol=1e-4)
+    optimiser = SGD(0.05, epochs=2, batch_size=3, momentum=0.5)
+    models = leaf(), leaf(torch.float32)
+    exact, single = (local(m, optimiser, "auto").sgd(m.init(0), Chunk([7, 4], dtype=m.dtype)) for m in models)
+    assert (single.double() - exact).norm() <= 1e-4 * exact.norm()
+
+
+def test_quick_changes_the_copy_alone():
+    net = models.build("lenet", SHAPE, CLASSES)
+    assert quick(models.build("lenet", SHAPE, CLASSES)).stage is convolution.stage
+    assert net.stage is models.stage
+    x = torch.randn(2, *SHAPE, requires_grad=True)  # images may be searched for, too
+    expected = torch.autograd.grad(net(x).sum(), x)[0]
+    assert torch.allclose(torch.autograd.grad(quick(net)(x).sum(), x)[0], expected, atol=1e-6)

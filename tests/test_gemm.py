@@ -1,0 +1,54 @@
+"""Products of matrices equal the plain ones, whatever the layout and the precision."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import nn
+
+from cflkit import gemm
+
+TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5}
+
+
+def matrix(rows, columns, layout, dtype, seed):
+    draw = torch.Generator().manual_seed(seed)
+    if layout == "transposed":
+        return torch.randn(columns, rows, generator=draw, dtype=dtype).T
+    if layout == "gaps":
+        return torch.randn(2 * rows, columns + 3, generator=draw, dtype=dtype)[::2, 1 : columns + 1]
+    return torch.randn(rows, columns, generator=draw, dtype=dtype)
+
+
+LAYOUT = st.sampled_from(["rows", "transposed", "gaps"])
+
+
+@given(
+    n=st.integers(0, 9), k=st.integers(1, 9), m=st.integers(1, 9), one=LAYOUT, other=LAYOUT,
+    dtype=st.sampled_from(list(TOLERANCE)), bias=st.booleans(),
+)  # fmt: skip
+def test_equal_the_plain_products(n, k, m, one, other, dtype, bias):
+    a, b = matrix(n, k, one, dtype, 1), matrix(m, k, other, dtype, 2)
+    c, to = (torch.arange(m).to(dtype) if bias else None), matrix(n, m, "rows", dtype, 3)
+    exact = a.double() @ b.double().T
+    close = {"rtol": TOLERANCE[dtype], "atol": TOLERANCE[dtype]}
+    torch.testing.assert_close(gemm.linear(a, b, c).double(), exact + (0 if c is None else c.double()), **close)
+    before = to.double().clone()
+    assert gemm.add_product(to, a, b.T) is to
+    torch.testing.assert_close(to.double(), before + exact, **close)
+
+
+def test_double_precision_is_pytorchs_own_to_the_bit():
+    x, weight, bias = torch.randn(5, 7).double(), torch.randn(3, 7).double(), torch.randn(3).double()
+    assert torch.equal(gemm.linear(x, weight, bias), nn.functional.linear(x, weight, bias))
+
+
+@pytest.mark.parametrize("dtype", list(TOLERANCE))
+def test_a_layer_gives_the_same_with_and_without_derivatives(dtype):
+    layer = gemm.Linear(6, 4, dtype=dtype)
+    x = torch.randn(3, 6, dtype=dtype)
+    out = layer(x)
+    out.sum().backward()
+    torch.testing.assert_close(layer.weight.grad, x.sum(0).expand(4, 6))
+    with torch.no_grad():
+        torch.testing.assert_close(layer(x), out, rtol=1e-5, atol=1e-5)
