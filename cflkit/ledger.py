@@ -152,6 +152,9 @@ def fits(record: dict) -> bool:
     if record["label"] not in protocol["methods"]:
         return False
     config, wanted = record["config"], protocol["methods"][record["label"]]
+    arrival = config.get("arrival") or []
+    if sum(t > config["rounds"] for t in arrival) != round(protocol.get("unseen", 0) * len(arrival)):
+        return False
     sides = [
         (wanted, config["method"]),
         (protocol["federation"], config["federation"]),

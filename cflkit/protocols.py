@@ -3,9 +3,10 @@
 from functools import cache
 from pathlib import Path
 
+import torch
 import yaml
 
-from cflkit import federation, methods
+from cflkit import federation, methods, rng
 from cflkit.checks import one_of
 from cflkit.methods import OracleClusters
 from cflkit.simulation import Simulation
@@ -48,6 +49,10 @@ def simulation(name: str, label: str, *, seed: int = 0, federation_=None, **over
     chosen = dict(protocol["methods"][label])
     settings = {"participation": 1.0, "dtype": "float32", "evaluate_every": 10}
     settings |= {k: protocol[k] for k in ("model", "rounds", "participation", "evaluate_every") if k in protocol}
+    if "unseen" in protocol:  # this share of the clients comes after the last round
+        late = rng.generator(seed, "unseen").permutation(fed.clients)[: round(protocol["unseen"] * fed.clients)]
+        settings["arrival"] = torch.ones(fed.clients, dtype=torch.int64)
+        settings["arrival"][late] = (settings | overrides)["rounds"] + 1
     local = SGD(**protocol["local"])
     kind = chosen.pop("name")
     method = OracleClusters.of(fed) if kind == "oracle" else methods.get(kind, **chosen)

@@ -178,7 +178,8 @@ class Simulation:
     personal_every : int, optional
         Score those every so many rounds; only after the last round if None.
     arrival : Tensor (N,) of int64, optional
-        First round in which each client exists; all from the start if None.
+        First round in which each client exists; all from the start if None. Whoever comes after the last round
+        never trains, and is scored apart (``unseen_accuracy`` and so on).
     checkpoint : path, optional
         Folder to resume from if it holds a checkpoint, and to keep one in.
     checkpoint_every : int
@@ -249,7 +250,9 @@ class Simulation:
         if hasattr(method, "check"):
             method.check(self.task)
         self.scorer = Scorer(federation, self.model, method.predict)
-        sample = rng.generator(seed, "personal").permutation(federation.clients)[:personal_clients]
+        late = torch.zeros(federation.clients, dtype=torch.bool) if arrival is None else arrival > rounds
+        self.seen, self.unseen = torch.nonzero(~late).flatten(), torch.nonzero(late).flatten()
+        sample = rng.generator(seed, "personal").permutation(self.seen.numpy())[:personal_clients]
         self.personal_sample = torch.from_numpy(sample).sort().values
         self.folder = None if checkpoint is None else Path(checkpoint)
         self.checkpoint_every = checkpoint_every
@@ -333,10 +336,16 @@ class Simulation:
         return row
 
     def evaluate(self, server: dict, memory: Memory, clients: Tensor | None = None) -> dict[str, float]:
-        """Score the models that serve `clients` (all if None); their exchanges are not counted as traffic."""
-        clients = torch.arange(self.task.clients) if clients is None else clients
-        served = self.method.serve(server, clients, self.network(self.rounds + 1, memory))
-        row = {} if served is None else self.scorer.score(served, clients)
+        """Score the models that serve `clients`; their exchanges are not counted as traffic.
+
+        If None: all clients, those that never train apart from the others.
+        """
+        row = {}
+        groups = {"": self.seen, "unseen_": self.unseen} if clients is None else {"": clients}
+        for prefix, group in groups.items():
+            served = self.method.serve(server, group, self.network(self.rounds + 1, memory)) if len(group) else None
+            if served is not None:
+                row |= {prefix + name: value for name, value in self.scorer.score(served, group).items()}
         shared = self.method.shared(server)
         if shared is not None:
             confusion = [self.scorer.confusion(shared, s) for s in self.federation.test_of.unique().tolist()]

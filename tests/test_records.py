@@ -3,6 +3,7 @@
 import json
 
 import pytest
+import torch
 
 from cflkit import methods, protocols, records
 from cflkit.simulation import Simulation
@@ -61,6 +62,17 @@ def test_a_protocol_sets_up_the_run_it_describes(fed):
     oracle = protocols.simulation("stocfl_rotmnist_4800_r10", "oracle", federation_=fed, rounds=2, model="mlp8")
     assert oracle.method.cluster == tuple(fed.cluster.tolist())
     assert oracle.config["method"] == {"name": "oracle"}  # the record of the federation says the rest
+
+
+def test_a_protocol_may_keep_a_share_of_the_clients_away(fed):
+    settings = {"federation_": fed, "model": "mlp8"}
+    one, two = (protocols.simulation("stocfl_femnist_unseen", "fedavg", seed=s, **settings) for s in (0, 1))
+    away = round(0.3 * fed.clients)
+    for run in (one, two):
+        assert len(run.unseen) == away and len(run.seen) == fed.clients - away
+        assert not set(run.unseen.tolist()) & set(torch.cat(run.schedule).tolist())
+    assert one.unseen.tolist() != two.unseen.tolist()
+    assert len(protocols.simulation("stocfl_femnist_unseen", "fedavg", rounds=3, **settings).unseen) == away
 
 
 @pytest.mark.parametrize("name, label", [("nothing", "fedavg"), ("stocfl_rotmnist_4800_r10", "nobody")])

@@ -15,7 +15,7 @@ from torch import nn
 
 from cflkit import federation, metrics
 from cflkit.federation import Samples
-from cflkit.methods import Ditto, FedAvg, LocalOnly, StoCFL
+from cflkit.methods import IFCA, Ditto, FedAvg, LocalOnly, StoCFL
 from cflkit.simulation import History, Simulation, schedule, simulate
 from cflkit.training import SGD
 
@@ -259,6 +259,19 @@ def test_clients_that_arrive_later_are_unknown_until_then(fed, settings_of_a_run
     arrival = torch.tensor([1] * 9 + [3] * 3)
     found = simulate(StoCFL(), fed, **{**settings_of_a_run, "participation": 1.0}, arrival=arrival)
     assert [sum(row["sizes"]) for row in found.rounds] == [0, 9, 9, 12]
+
+
+@pytest.mark.parametrize("method", [FedAvg(), IFCA(k=2), StoCFL()], ids=lambda m: m.name)
+def test_clients_that_never_come_are_scored_apart_and_change_nothing(method, fed, settings_of_a_run):
+    settings = {**settings_of_a_run, "participation": 1.0, "evaluate_every": 1}
+    found = simulate(method, fed, **settings, arrival=torch.tensor([1] * 9 + [9] * 3))
+    assert all({"accuracy", "unseen_accuracy"} <= set(row) for row in found.rounds)
+    alone = simulate(method, fed.subset(range(9)), **settings)
+    assert [row["accuracy"] for row in alone.rounds] == [row["accuracy"] for row in found.rounds]
+    run = Simulation(method, fed, **settings)
+    late = run.evaluate(found.server, found.memory, torch.arange(9, 12))
+    assert late["accuracy"] == found.final["unseen_accuracy"]
+    assert "unseen_accuracy" not in simulate(method, fed, **settings).final
 
 
 def test_float32_follows_float64(fed, settings_of_a_run):
