@@ -93,7 +93,7 @@ class Net:
         """Inputs of the layers above and, last, the logits; `z` (n, h) is overwritten."""
         through = [z]
         for weight, bias in tail:
-            through.append(torch.addmm(bias, through[-1].relu_(), weight.T))
+            through.append(linear(through[-1].relu_(), weight, bias))
         return through
 
     @staticmethod
@@ -106,9 +106,9 @@ class Net:
         for inputs, (weight, _), (g_weight, g_bias) in zip(
             through[-2::-1], reversed(tail), reversed(gradient), strict=True
         ):
-            torch.mm(delta.T, inputs, out=g_weight)
+            g_weight.copy_(linear(delta.T, inputs.T))
             torch.sum(delta, 0, out=g_bias)
-            delta = delta @ weight
+            delta = linear(delta, weight.T)
             torch.ops.aten.threshold_backward.grad_input(delta, inputs, 0, grad_input=delta)
         return delta
 
@@ -403,7 +403,7 @@ def _client(net, outputs, pulls, gram, a, tail, target, batches, terms, optimise
         # forward: z = p (X W0^T + b0) + sum q (X Omega^T + omega) + (X X^T + 1) A
         z = room[: len(batch)]
         if step:
-            torch.addmm(rows(outputs[0]), rows(gram), a, beta=factor[0], out=z)
+            torch.add(linear(rows(gram), a.T), rows(outputs[0]), alpha=factor[0], out=z)
         else:
             z.copy_(rows(outputs[0]))
         for q, output in zip(factor[1:], outputs[1:], strict=True):
