@@ -11,12 +11,13 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import matplotlib.pyplot as plt
+import numpy as np
 import pandas as pd
 import torch
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from cflkit import federation, images, ledger, performance, plots, records
+from cflkit import federation, images, ledger, metrics, performance, plots, protocols, records
 from cflkit.ledger import Measured, Row, measured, number, printed
 
 OUT = Path(__file__).resolve().parent.parent / "book" / "_generated"
@@ -220,6 +221,102 @@ def _count_alt(found: dict[str, Measured]) -> str:
             "Below, the clustering objective, flat after the first few rounds.")  # fmt: skip
 
 
+# ---------------------------------------------------------------------- StoCFL, what decides its numbers
+PULLS = {"Pathological": "stocfl_lambda_pathological", "Rotated": "stocfl_lambda_rotated",
+         "Shifted": "stocfl_lambda_shifted", "Hybrid": "stocfl_lambda_hybrid",
+         "Rotated, 4800 clients": "stocfl_rotmnist_4800_r10"}  # fmt: skip
+UPDATES = {"parallel": ("o", "C0"), "chained": ("s", "C1")}  # how the global model is trained -> marker, colour
+AXES = {"accuracy": "class-balanced", "own_accuracy": "own label mix", "global_accuracy": "global model"}
+
+
+def pulls(folder: Path, out: Path) -> str:
+    """What the pull does, by how the global model is trained, on every score."""
+    found = {name: points for name, p in PULLS.items() if (points := _by_pull(p, folder))}
+    text = ["### What the pull is worth\n"]
+    if not found:
+        return "\n".join([*text, f"{MISSING.capitalize()}.\n"])
+    text += [
+        "All of the tables above in which only the pull λ and the global update differ: means over seeds "
+        "with their standard deviation. With no pull the cluster models do not see the global one, so both updates "
+        "start from one point; the global model does not feel the pull at all.\n",
+        save(_pull_figure(found), "stocfl_pulls", _pull_alt(found), out),
+    ]
+    return "\n".join(text)
+
+
+def _by_pull(protocol: str, folder: Path) -> dict[tuple[str, float], Measured]:
+    """The runs of a protocol by global update and pull."""
+    found = {}
+    for label, method in protocols.protocols()[protocol]["methods"].items():
+        runs = measured(protocol, label, folder) if method["name"] == "stocfl" else None
+        if runs is not None:
+            own = method.get("global_update", "parallel")
+            for update in UPDATES if method["lam"] == 0 else [own]:
+                found[update, method["lam"]] = runs
+    return found
+
+
+def _pull_figure(found: dict[str, dict]) -> Figure:
+    figure, grid = plt.subplots(
+        len(AXES), len(found), figsize=(1.2 + 2.4 * len(found), 6), sharex=True, squeeze=False
+    )
+    plt.close(figure)
+    strengths = sorted({lam for points in found.values() for _, lam in points})
+    for column, (name, points) in zip(grid.T, found.items(), strict=True):
+        column[0].set_title(name)
+        for axes, metric in zip(column, AXES, strict=True):
+            for update, (marker, colour) in UPDATES.items():
+                known = {lam: m.percent(metric) for (u, lam), m in points.items() if u == update}
+                known = {lam: metrics.spread(known[lam]) for lam in sorted(known) if known[lam]}
+                if metric == "global_accuracy":
+                    known.pop(0, None)  # one run stands for both updates there, but its global model is parallel
+                where = [strengths.index(lam) for lam in known]
+                axes.errorbar(where, [k["mean"] for k in known.values()], [k["std"] for k in known.values()],
+                              marker=marker, color=colour, capsize=2, label=update)  # fmt: skip
+        column[-1].set(xlabel="pull λ", xticks=range(len(strengths)), xticklabels=[f"{lam:g}" for lam in strengths])
+    for axes, title in zip(grid[:, 0], AXES.values(), strict=True):
+        axes.set_ylabel(f"{title} [%]")
+    figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    return figure
+
+
+def _pull_alt(found: dict[str, dict]) -> str:
+    ends = []
+    for name, points in found.items():
+        means = {key: float(np.mean(m.percent())) for key, m in points.items()}
+        for update in UPDATES:
+            mine = {lam: mean for (u, lam), mean in means.items() if u == update}
+            if mine:
+                best = max(mine, key=mine.get)
+                ends.append(f"{name}, {update}: best at {best:g} with {mine[best]:.1f}%")
+    return "Accuracy against the pull, a column of panels for each setting. " + "; ".join(ends)
+
+
+def thresholds(folder: Path, out: Path) -> str:
+    """How many clusters each threshold gives, without training."""
+    found = {}
+    for name in FIGURE3:
+        protocol = f"stocfl_fcc_{name.lower()}"
+        for label, method in protocols.protocols()[protocol]["methods"].items():
+            runs = measured(protocol, label, folder) if set(method) == {"name", "tau"} else None
+            if runs is not None:
+                found.setdefault(name, {})[method["tau"]] = float(np.mean(list(runs.values("clusters").values())))
+    if not found:
+        return f"### How many clusters a threshold gives\n\n{MISSING.capitalize()}.\n"
+    figure, axes = plt.subplots(figsize=(5, 3))
+    plt.close(figure)
+    for (name, points), marker in zip(found.items(), plots.MARKERS, strict=False):
+        taus = sorted(points)
+        axes.plot(taus, [points[t] for t in taus], marker=marker, label=f"{name} (true: {FIGURE3[name]})")
+    axes.set(xlabel="threshold τ", ylabel="clusters", yscale="log")
+    figure.legend(loc="outside right upper")
+    said = "; ".join(f"{name}: " + ", ".join(f"{k:g} at {t:g}" for t, k in sorted(points.items()))
+                     for name, points in found.items())  # fmt: skip
+    return "\n".join(
+        ["### How many clusters a threshold gives\n", save(figure, "stocfl_taus", f"Clusters found: {said}", out)]
+    )
+
+
 # ---------------------------------------------------------------------- FedCG, what its domains cost and give away
 # columns of CelebA's attributes (in alphabetical order) whose combinations are the domains of Table 3
 ATTRIBUTES = {"attractive": 2, "heavy makeup": 18, "high cheekbones": 19, "mouth slightly open": 21,
@@ -282,7 +379,7 @@ def leak(folder: Path) -> str:
     best = max(printed(paper="fedcg", table="Table 3"))
     text += [
         "Correlation with *smiling* of the five attributes whose combinations are the paper's domains, chosen for "
-        f"\"a low correlation with the target feature\", on our {found['pictures']} pictures:\n",
+        f'"a low correlation with the target feature", on our {found["pictures"]} pictures:\n',
         table(list(found["correlation"]), [[f"{v:+.2f}" for v in found["correlation"].values()]]),
         "A table with one answer for each of the 32 domains, made from the people who train, is right on "
         f"{100 * found['accuracy']:.1f}% of {found['tested']} pictures of other people, without a pixel. The best "
@@ -311,7 +408,8 @@ def main(folder: Path = records.FOLDER, out: Path = OUT) -> int:
     for paper in CHAPTERS:
         (out / f"{paper}_claims.md").write_text(claims(paper, folder))
         text = results(paper, folder, out)
-        text += "\n" + cluster_counts(folder, out) if paper == "stocfl" else ""
+        if paper == "stocfl":
+            text += "\n" + "\n".join(part(folder, out) for part in (pulls, cluster_counts, thresholds))
         text += "\n" + domains(folder) + "\n" + leak(folder) if paper == "fedcg" else ""
         (out / f"{paper}_results.md").write_text(text)
     (out / "ledger.md").write_text(everything(folder))
