@@ -1,7 +1,7 @@
 """The book's page of speed and memory: tables made from ``benchmarks/results`` whenever the book is built.
 
-Every file there comes from one machine and one script (``engine``, ``scaling``, ``memory``, ``peers``); a number is
-never typed. What has not been run reads "not yet measured".
+Every file there comes from one machine and one script (``engine``, ``cores``, ``memory``, ``scaling``, ``peers``);
+a number is never typed. What has not been run reads "not yet measured".
 """
 
 import json
@@ -14,11 +14,13 @@ MISSING = "not yet measured"
 def write(out: Path, folder: Path = RESULTS) -> None:
     """Write ``performance.md``, which the page includes, into the folder `out`."""
     text = ["### One round beside the usual loop\n"]
-    found = {kind: load(kind, folder) for kind in ("engine", "memory", "scaling", "peers")}
+    found = {kind: load(kind, folder) for kind in ("engine", "cores", "memory", "scaling", "peers")}
     for place, here in (("processor", lambda card: card is None), ("GPU", lambda card: card is not None)):
         files = [file for file in found["engine"] if here(file["machine"]["card"])]
         text += [_engine(file) for file in files] or [f"On a {place}: {MISSING}.\n"]
     for kind, title, columns in (
+        ("cores", "Two cores, and a whole experiment",
+         {"work": "work", "workers": "workers", "wall": "seconds", "ratio": "times one worker"}),
         ("memory", "Peak memory of whole rounds", {"work": "work", "mb": "MB"}),
         ("scaling", "Against clients, images, parameters and participation",
          {"axis": "varied", "clients": "clients", "images": "images each", "parameters": "parameters",

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from benchmarks import engine, measure
+from benchmarks import cores, engine, measure
 from cflkit.training import SGD
 
 
@@ -54,6 +54,13 @@ def test_ratios_are_taken_pair_by_pair(monkeypatch):
         "ours_cpu": 2, "usual_cpu": 5, "ratio_cpu": 1.5,  # 1/2, 6/4, 5/1
         "ours_wall": 30, "usual_wall": 50, "ratio_wall": 1.5,
     }  # fmt: skip
+
+
+def test_a_second_worker_is_timed_on_the_same_round(capsys):
+    assert cores.main(["--quick"]) == 0
+    one, two = cores.second_core(2, 2)
+    assert one["ratio"] == 1 and two["workers"] == cores.WORKERS and two["wall"] > 0 and one["work"] == two["work"]
+    assert capsys.readouterr().out.count("8 clients") == 2
 
 
 def test_peak_memory_is_what_the_work_touches():

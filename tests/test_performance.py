@@ -17,7 +17,7 @@ ROW = {"workload": "A", "clients": 4, "ours_cpu": 0.02, "usual_cpu": 0.1, "ratio
 def test_without_results_everything_reads_not_yet_measured(tmp_path):
     performance.write(tmp_path, tmp_path / "none")
     text = (tmp_path / "performance.md").read_text()
-    assert text.lower().count(performance.MISSING) == 5 and f"On a GPU: {performance.MISSING}" in text
+    assert text.lower().count(performance.MISSING) == 6 and f"On a GPU: {performance.MISSING}" in text
 
 
 def test_figures_stand_beside_their_machine(tmp_path):
@@ -30,7 +30,7 @@ def test_figures_stand_beside_their_machine(tmp_path):
     assert "| A | 4 | 25 | 5 | 5 | 4 | 3 | 50% | 12 | 1,234 |" in text  # CPU time: a processor may be shared
     assert "| A | 4 | 40 | 10 | 4 | 4 | – | 50% | 12 | 1,234 |" in text  # wall time: a card's work is not the CPU's
     assert "100 GFLOP/s" in text and "a processor, 1 thread; python 3.11, torch 2; 2026-01-02, commit abc" in text
-    assert "| x | 2,345 |" in text and text.lower().count(performance.MISSING) == 2  # scaling and peers
+    assert "| x | 2,345 |" in text and text.lower().count(performance.MISSING) == 3  # cores, scaling, peers
 
 
 def test_the_worked_example_of_the_page():

@@ -1,0 +1,66 @@
+"""What a second core brings, and how long a whole experiment takes: ``python -m benchmarks.cores``.
+
+One round of FedAvg with 480 clients (workload A) with one worker thread and with two, in turn; then 100 rounds of
+StoCFL on Rotated MNIST with 4800 clients, a tenth of them a round: clustering, training, averaging, and scoring
+every tenth round, from the built federation to the last score (needs the real MNIST). Wall times: whatever else
+the machine does counts.
+"""
+
+import argparse
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from benchmarks import measure
+from benchmarks.engine import WORKLOADS, Round
+from cflkit import protocols
+
+WORKERS = 2
+
+
+def second_core(clients: int, repeats: int) -> list[dict]:
+    """Time a round of workload A with one worker and with several: a row for each."""
+    round_ = Round(replace(WORKLOADS[0], clients=clients), usual=False)
+
+    def with_workers(count: int) -> None:
+        round_.simulation.workers = count
+        round_.ours()
+
+    found = measure.paired(lambda: with_workers(WORKERS), lambda: with_workers(1), repeats)
+    name = f"a round of workload A, {clients} clients"
+    return [
+        {"work": name, "workers": 1, "wall": found["usual_wall"], "ratio": 1.0},
+        {"work": name, "workers": WORKERS, "wall": found["ours_wall"], "ratio": found["ratio_wall"]},
+    ]
+
+
+def whole(simulation) -> dict:
+    """Time a whole simulation: a row."""
+    began = time.perf_counter()
+    simulation.run()
+    name = f"{simulation.rounds} rounds of StoCFL, Rotated MNIST, 4800 clients, 10% a round"
+    return {"work": name, "workers": WORKERS, "wall": time.perf_counter() - began, "ratio": None}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run both, print the table, store it."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.cores", description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="few clients, no whole experiment; nothing is stored")
+    parser.add_argument("--json", type=Path, default=measure.RESULTS, help="folder for the results")
+    options = parser.parse_args(argv)
+    torch.set_num_threads(1)
+    if options.quick:
+        print(measure.show(second_core(8, 2)))
+        return 0
+    everything = protocols.simulation("stocfl_rotmnist_4800_r10", "stocfl", workers=WORKERS, progress=False)
+    rows = [*second_core(480, 7), whole(everything)]
+    print(measure.show(rows))
+    print(measure.write("cores", measure.machine(), rows, options.json))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
