@@ -79,8 +79,26 @@ def _table(name: str, folder: Path, out: Path) -> str:
     again = f"Run what is missing by `cflkit reproduce {name}`." if ledger.missing(name, folder=folder) else ""
     text = [f"(table-{name})=\n### {spec['title']}\n", f"{early} {spec['note']}".strip() + "\n",
             table(header, lines), f"{made} {again}".strip() + "\n"]  # fmt: skip
+    text += [_trace(spec["protocol"], rows)] if runs else []
     text += [_curves(name, rows, out)] if len(runs) > 1 and spec["metric"] == "accuracy" else []
     return "\n".join(text)
+
+
+def _trace(protocol: str, rows: Sequence[Row]) -> str:
+    """Every seed's number with its run record, and how to run it again."""
+    lines = []
+    for row in rows:
+        if row.measured is None:
+            continue
+        files = {r["seed"]: f"results/{protocol}/{records.name(r)}.json" for r in row.measured.runs}
+        values = row.measured.values(row.metric)
+        links = [f"{seed}: {{download}}`{value:.2f} <{files[seed]}>`" for seed, value in values.items()]
+        lines += [(row.name, f"`{row.label}`", ", ".join(links))] if links else []
+    return "\n".join([
+        ":::{admonition} Every seed, with its run\n:class: dropdown\n",
+        table(["method", "label", "seed: number, and the record behind it"], lines),
+        f"To run one again, from nothing: `cflkit run {protocol} LABEL --seed SEED --out again`.\n:::\n",
+    ])  # fmt: skip
 
 
 def _own(row: Row) -> dict[int, float]:

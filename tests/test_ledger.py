@@ -235,9 +235,38 @@ def test_measured_stands_beside_printed(tmp_path):
     assert "parallel +9.50 ± 0.71" in claims  # paired: 10 and 9
     assert "stocfl_rotmnist_4800_r10: ifca4-s0, ifca4-s1, stocfl-s0, stocfl-s1 (2000-01-01 abc)" in whole
     assert {file.stem for file in tmp_path.glob("*.png")} >= {"stocfl-table1-4800-r10", "stocfl_counts"}
+    protocol = "stocfl_rotmnist_4800_r10"
+    files = [records.name(r) for r in records.load(protocol, tmp_path) if r["label"] == "stocfl"]
+    links = [f"{seed}: {{download}}`{value} <results/{protocol}/{files[seed]}.json>`"
+             for seed, value in enumerate(("90.00", "92.00"))]  # fmt: skip
+    assert f"| StoCFL, parallel | `stocfl` | {', '.join(links)} |" in results
+    assert f"`cflkit run {protocol} LABEL --seed SEED --out again`" in results
     hybrid = results[results.index("(table-stocfl-tau-hybrid)=") :]
     assert "| method | printed | measured | ARI | difference |" in hybrid
     assert "| τ = 0.5 | – | 2.00 | 1.00 |" in hybrid
+
+
+def test_pulls_and_thresholds_are_drawn_from_the_runs_that_exist(tmp_path):
+    pages.main(tmp_path, tmp_path)
+    results = (tmp_path / "stocfl_results.md").read_text()
+    for title in ("What the pull is worth", "How many clusters a threshold gives"):
+        assert f"### {title}\n\nNot yet measured.\n" in results
+    for label, accuracy in (("lam0", 0.2), ("lam005", 0.3), ("chained-lam005", 0.4), ("lam10", 0.25)):
+        others = {"own_accuracy": 0.9, "global_accuracy": 0.5}
+        record(tmp_path, "stocfl_lambda_pathological", label, 0, accuracy=accuracy, **others)
+    record(tmp_path, "stocfl_fcc_shifted", "stocfl-tau90", 0, accuracy=0.1, clusters=7, ari=0.5)
+    record(tmp_path, "stocfl_fcc_shifted", "stocfl-union", 0, accuracy=0.1, clusters=5, ari=0.5)
+    points = pages._by_pull("stocfl_lambda_pathological", tmp_path)
+    assert {lam for update, lam in points if update == "chained"} == {0, 0.05}
+    assert {lam for update, lam in points if update == "parallel"} == {0, 0.05, 10}
+    assert points["chained", 0] == points["parallel", 0] and points["chained", 0.05].percent() == [40]
+    pages.main(tmp_path, tmp_path)
+    results = (tmp_path / "stocfl_results.md").read_text()
+    best = [f"Pathological, {update}: best at 0.05 with {value}%" for update, value in
+            (("parallel", "30.0"), ("chained", "40.0"))]  # fmt: skip
+    assert "; ".join(best) in results
+    assert "Clusters found: Shifted: 7 at 0.9]" in results
+    assert {file.stem for file in tmp_path.glob("*.png")} >= {"stocfl_pulls", "stocfl_taus"}
 
 
 def test_deleting_a_record_brings_the_gap_back(tmp_path):
