@@ -264,7 +264,8 @@ def decide(name: str, part: dict, numbers: dict[str, list[float]], folder: Path 
         For a test of an unknown kind, or a cell that no protocol has.
     """
     kind = next(iter(part))
-    one_of("test", kind, ("more", "least", "near", "ratio", "above", "below", "equals", "printed_above"))
+    kinds = ("more", "least", "near", "ratio", "above", "below", "equals", "as_printed", "printed_above")
+    one_of("test", kind, kinds)
     if kind == "printed_above":
         return Part(name, min(numbers[part[kind]]) > part["than"], f"least {min(numbers[part[kind]]):.2f}")
     if kind in ("more", "least", "near", "ratio"):
@@ -286,10 +287,12 @@ def decide(name: str, part: dict, numbers: dict[str, list[float]], folder: Path 
     if not values:
         return Part(name, None, "not yet measured")
     found, text = list(values.values()), number(list(values.values()))
+    mean = metrics.spread(found)["mean"]
     passed = {
-        "above": lambda: metrics.spread(found)["mean"] >= part["than"],
-        "below": lambda: metrics.spread(found)["mean"] <= part["than"],
+        "above": lambda: mean >= part["than"],
+        "below": lambda: mean <= part["than"],
         "equals": lambda: all(value == part["to"] for value in found),
+        "as_printed": lambda: all(abs(mean - n) <= part["within"] for n in numbers[part["number"]]),
     }[kind]()
     return Part(name, passed, text, len(found), tuple(runs))
 

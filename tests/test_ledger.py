@@ -168,6 +168,14 @@ def test_printed_numbers_are_judged_too(tmp_path):
     assert ledger.judge("mdicfl", claim, tmp_path).word == "holds in part"
 
 
+@pytest.mark.parametrize("within, word", [(0.95, "holds"), (0.9, "fails")])
+def test_a_measured_number_may_be_held_against_the_printed_one(within, word, tmp_path):
+    record(tmp_path, P, "ifca", 0, accuracy=0.9809)  # printed: 97.17
+    numbers = {"n": {"table": "Table 4", "method": "IFCA", "participation": 1.0, "metric": "test_accuracy_percent"}}
+    part = {"as_printed": f"{P}/ifca", "number": "n", "within": within}
+    assert ledger.judge("mdicfl", {"numbers": numbers, "parts": {"p": part}}, tmp_path).word == word
+
+
 def test_an_unknown_cell_or_rule_is_refused(tmp_path):
     for part in ({"above": "nope/ifca", "than": 1}, {"above": f"{P}/nope", "than": 1}, {"nope": "x"}):
         with pytest.raises(ValueError, match="nope"):
