@@ -10,9 +10,10 @@ kernel w (k x k), its kernel is (k + 1) x (k + 1) with stride 2, w being shifted
           = \sum_{u,v} \bar w^{(i,j)}_{u,v}\, x_{2a+u,\, 2b+v},
           \qquad \bar w^{(i,j)}_{u,v} = w_{u-i,\, v-j} \text{ or } 0,
 
-and a maximum of four contiguous blocks is the pooled image. The derivative goes to the first pixel that attains
-a positive maximum, as in PyTorch, and that of w is the sum of the four shifted parts. For many channels the
-convolution is as it was, with the channels last in memory, for which pooling is fast.
+and a maximum of four contiguous blocks is the pooled image. The derivative goes to the first pixel that attains a
+positive maximum, as in PyTorch, and that of w is the sum of the four shifted parts. Of one channel all windows of
+all images are laid side by side, and the convolution is a product of matrices. For many channels the convolution is
+as it was, with the channels last in memory, for which pooling is fast.
 
 **The first dense layer** behind the convolutions holds nearly all weights W (o, d) of LEAF's network, and a step
 on a few images (rows of h) only moves them through memory. As in :mod:`cflkit.shared_linear`, plain SGD leaves W
@@ -76,6 +77,15 @@ def stage(conv: nn.Conv2d, x: Tensor) -> Tensor:
     return F.max_pool2d(F.relu(conv(*_channels_last(conv, (x,)))), 2)
 
 
+def _windows(x: Tensor, size: tuple[int, int], padding: tuple[int, int]) -> tuple[Tensor, tuple[int, int, int]]:
+    """All windows of `size`, two pixels apart, as columns (c k l, n a b); and n, a and b."""
+    x = F.pad(x, (padding[1], padding[1], padding[0], padding[0])).contiguous()
+    (n, c, *sides), (image, channel, row, pixel) = x.shape, x.stride()
+    a, b = ((side - k) // 2 + 1 for side, k in zip(sides, size, strict=True))
+    shape, stride = (c, *size, n, a, b), (channel, row, pixel, image, 2 * row, 2 * pixel)
+    return x.as_strided(shape, stride).reshape(-1, n * a * b), (n, a, b)
+
+
 class _Folded(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, weight, bias, padding):
@@ -84,33 +94,40 @@ class _Folded(torch.autograd.Function):
         for i in (0, 1):
             for j in (0, 1):
                 wide[i, j, :, :, i : i + k, j : j + l] = weight
-        wide = wide.flatten(0, 2)
-        x = x.contiguous()
-        groups = F.conv2d(x, wide, bias.repeat(4), stride=2, padding=padding).unflatten(1, (4, o))
-        out = torch.maximum(torch.maximum(groups[:, 0], groups[:, 1]), torch.maximum(groups[:, 2], groups[:, 3]))
-        ctx.save_for_backward(x, wide, groups, out.relu_())
-        ctx.padding, ctx.kernel = padding, (k, l)
+        if c == 1:  # windows are few numbers each: side by side they make one product, for the derivative too
+            x, shape = _windows(x, (k + 1, l + 1), padding)
+            groups = linear(wide.view(4 * o, -1), x.T).view(4, o, *shape).transpose(1, 2)
+        else:
+            x, wide = x.contiguous(), wide.flatten(0, 2)
+            groups = F.conv2d(x, wide, stride=2, padding=padding).unflatten(1, (4, o)).transpose(0, 1)
+        best = torch.maximum(torch.maximum(groups[0], groups[1]), torch.maximum(groups[2], groups[3]))
+        out = (best + bias.view(-1, 1, 1)).relu_()
+        ctx.save_for_backward(x, wide, groups, best, out)
+        ctx.shape, ctx.padding = weight.shape, padding
         return out
 
     @staticmethod
     @once_differentiable
     def backward(ctx, gradient):
-        x, wide, groups, out = ctx.saved_tensors
-        (k, l), o = ctx.kernel, out.shape[1]
-        left = torch.ops.aten.threshold_backward(gradient, out, 0)
+        x, wide, groups, best, out = ctx.saved_tensors
+        o, c, k, l = ctx.shape
+        left = torch.ops.aten.threshold_backward(torch.empty_like(out).copy_(gradient), out, 0)
+        g_bias = left.sum((0, 2, 3))
         by_pixel = torch.empty_like(groups)
-        for pixel in range(4):  # the first that attains the maximum takes it all
-            part = by_pixel[:, pixel]
-            torch.eq(groups[:, pixel], out, out=part)
+        for part, values in zip(by_pixel, groups, strict=True):  # the first that attains the maximum takes it all
+            torch.eq(values, best, out=part)
             part.mul_(left)
             left.sub_(part)
-        _, g_wide, g_bias = torch.ops.aten.convolution_backward(
-            by_pixel.flatten(1, 2), x, wide, [4 * o], [2, 2], ctx.padding, [1, 1], False, [0, 0], 1,
-            [False, True, True],
-        )  # fmt: skip
-        g_wide = g_wide.view(2, 2, o, -1, k + 1, l + 1)
+        if c == 1:
+            g_wide = linear(by_pixel.transpose(1, 2).reshape(4 * o, -1), x)
+        else:
+            g_wide = torch.ops.aten.convolution_backward(
+                by_pixel.transpose(0, 1).flatten(1, 2), x, wide, None, [2, 2], ctx.padding, [1, 1], False, [0, 0],
+                1, [False, True, False],
+            )[1]  # fmt: skip
+        g_wide = g_wide.view(2, 2, o, c, k + 1, l + 1)
         shifted = [g_wide[i, j, :, :, i : i + k, j : j + l] for i in (0, 1) for j in (0, 1)]
-        return None, sum(shifted), g_bias.view(4, o).sum(0), None
+        return None, sum(shifted), g_bias, None
 
 
 # ---------------------------------------------------------------------- the first dense layer as factors
