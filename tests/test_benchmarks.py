@@ -1,12 +1,15 @@
 """The benchmarks time equal work: both sides end with the same models."""
 
+import copy
 import json
 from dataclasses import replace
+from importlib.metadata import version
 
 import pytest
 import torch
+import torch.nn.functional as F
 
-from benchmarks import cores, engine, measure
+from benchmarks import cores, engine, measure, peers
 from cflkit.training import SGD
 
 
@@ -66,3 +69,64 @@ def test_a_second_worker_is_timed_on_the_same_round(capsys):
 def test_peak_memory_is_what_the_work_touches():
     megabytes = measure.peak(lambda: torch.ones(32 * 2**20, dtype=torch.uint8).max())
     assert 32 < megabytes < 80
+
+
+class Peer:
+    """FedAvg in a few lines, as a library would offer it; `drift` multiplies its learning rate."""
+
+    drift = 1.0
+
+    def __init__(self, module, clients, local):
+        self.logits, self.clients, self.local = module, clients, local
+
+    def round(self):
+        trained = []
+        for x, y in self.clients:
+            module = copy.deepcopy(self.logits)
+            optimiser = torch.optim.SGD(module.parameters(), self.local.lr * self.drift)
+            pairs = list(zip(x.split(self.local.batch_size), y.split(self.local.batch_size), strict=True))
+            for images, labels in pairs * self.local.epochs:
+                optimiser.zero_grad()
+                F.cross_entropy(module(images), labels).backward()
+                optimiser.step()
+            trained.append(torch.nn.utils.parameters_to_vector(module.parameters()))
+        torch.nn.utils.vector_to_parameters(torch.stack(trained).mean(0).detach(), self.logits.parameters())
+
+
+class Drifting(Peer):
+    drift = 1.1
+
+
+@pytest.fixture
+def work(monkeypatch):
+    full = engine.Workload("full", "mlp4", (1, 4, 4), 3, 2, 5, SGD(0.1, epochs=3), repeats=2)
+    batches = engine.Workload("batches", "lenet", (1, 8, 8), 3, 2, 6, SGD(0.1, batch_size=2), repeats=2)
+    monkeypatch.setattr(peers, "WORKLOADS", (full, batches))
+    for name in ("XLA_FLAGS", "JAX_PLATFORMS"):  # set by the script: so they are put back
+        monkeypatch.setenv(name, "")
+
+
+@pytest.mark.usefixtures("work")
+def test_a_peer_with_the_same_losses_gets_a_row_a_workload(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(peers, "PEERS", {"torch": Peer, "nosuchlibrary": Peer})
+    assert peers.main(["--json", str(tmp_path)]) == 0
+    said = capsys.readouterr()
+    (file,) = tmp_path.iterdir()
+    rows = json.loads(file.read_text())["rows"]
+    assert file.name.startswith("peers-") and str(file) in said.out
+    assert said.err.startswith("nosuchlibrary: not installed; see benchmarks/peers.py\n")
+    assert [row["workload"] for row in rows] == ["full", "batches"]
+    for row in rows:
+        assert row["library"] == f"torch {version('torch')}" and row["cpu"] > 0 and row["ratio"] > 0
+        assert row["difference"] < 1e-6
+
+
+@pytest.mark.usefixtures("work")
+def test_a_peer_with_other_losses_is_left_out(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(peers, "PEERS", {"torch": Drifting})
+    assert peers.main(["full", "--json", str(tmp_path)]) == 1
+    assert not list(tmp_path.iterdir()) and "torch, full: from 1." in capsys.readouterr().err
+
+
+def test_the_peers_do_the_engines_work():
+    assert [work.name[0] for work in peers.WORKLOADS] == list("ABCD")
