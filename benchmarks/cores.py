@@ -53,7 +53,7 @@ def main(argv: list[str] | None = None) -> int:
     options = parser.parse_args(argv)
     torch.set_num_threads(1)
     if options.quick:
-        print(measure.show(second_core(8, 2)))
+        print(measure.show(second_core(64, 2)))
         return 0
     everything = protocols.simulation("stocfl_rotmnist_4800_r10", "stocfl", workers=WORKERS, progress=False)
     rows = [*second_core(480, 7), whole(everything)]

@@ -31,7 +31,7 @@ Nesterov's step and a pull to W_0, which is theta = (1, 0, ..., 0), act on theta
 takes the place of (W, b) among the parameters. Clients that start from the same W_0 go in lock-step and share
 the products with it. This pays while the rows seen are well below o and d.
 
-**Products** are those of :mod:`cflkit.gemm`.
+**Large products** without a derivative of their own go through :mod:`cflkit.gemm`.
 """
 
 from functools import cache
@@ -42,7 +42,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from cflkit import gemm
+from cflkit import gemm, models
 from cflkit.gemm import add_product, linear
 from cflkit.shared_linear import same_rows
 
@@ -59,10 +59,12 @@ def quick(module: nn.Module) -> nn.Module:
     for part in module.modules():
         if type(part) is nn.Linear:
             part.__class__ = gemm.Linear  # the same layer, with another forward
-    staged = [m for m in module.modules() if hasattr(m, "stage")]
+    staged = [m for m in module.modules() if getattr(type(m), "stage", None) is models.stage]
     for part in staged:
         part.stage = stage
-    if not staged and any(isinstance(m, nn.Conv2d) for m in module.modules()):
+    # others may count on how their images lie in memory
+    known = type(module).__module__.startswith(("cflkit.", "torchvision."))
+    if known and not staged and any(isinstance(m, nn.Conv2d) for m in module.modules()):
         module.register_forward_pre_hook(_channels_last)
     return module
 
@@ -95,7 +97,7 @@ def _windows(x: Tensor, size: tuple[int, int], padding: tuple[int, int]) -> tupl
     (n, c, *sides), (image, channel, row, pixel) = x.shape, x.stride()
     a, b = ((side - k) // 2 + 1 for side, k in zip(sides, size, strict=True))
     shape, stride = (c, *size, n, a, b), (channel, row, pixel, image, 2 * row, 2 * pixel)
-    return x.as_strided(shape, stride).reshape(-1, n * a * b), (n, a, b)
+    return x.as_strided(shape, stride).reshape(c * size[0] * size[1], n * a * b), (n, a, b)
 
 
 class _Folded(torch.autograd.Function):
@@ -199,11 +201,11 @@ class _Dense(torch.autograd.Function):
 
 
 def supports(model, start, prox) -> bool:
-    """Whether the network has a large dense layer ``fc`` between ``features`` and ``classify``, and the terms suit.
+    """Whether the network is LEAF's with its large dense layer, and the terms suit.
 
     A proximal term must pull the whole of that layer to where it starts, or leave it alone.
     """
-    if not hasattr(model.module, "features") or model.device.type != "cpu" or model.has_dropout or model.buffers:
+    if type(model.module) is not models.LeafFemnist or model.device.type != "cpu":
         return False
     fc = slice(model.spans["fc.weight"].start, model.spans["fc.bias"].stop)
     if fc.stop - fc.start < LARGE:

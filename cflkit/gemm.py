@@ -1,8 +1,8 @@
 """Products of matrices, the fast way for each kind of number.
 
 Single precision on a CPU goes through oneDNN, which on some processors is more than twice as fast as the BLAS that
-PyTorch calls otherwise. Double precision, and whatever is on a GPU, is PyTorch's own. None of these records a
-derivative.
+PyTorch calls otherwise. Double precision, and whatever is on a GPU, is PyTorch's own. Derivatives may go
+unrecorded: call these where none is wanted.
 """
 
 import torch
@@ -12,8 +12,8 @@ from torch import Tensor, nn
 _ONEDNN = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
 
 
-def _through_onednn(x: Tensor) -> bool:
-    return _ONEDNN and x.dtype == torch.float32 and x.device.type == "cpu" and x.numel() > 0
+def _through_onednn(x: Tensor, other: Tensor) -> bool:
+    return _ONEDNN and x.dtype == torch.float32 and x.device.type == "cpu" and min(x.numel(), other.numel()) > 0
 
 
 def _dense(matrix: Tensor) -> Tensor:
@@ -23,14 +23,14 @@ def _dense(matrix: Tensor) -> Tensor:
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """``x W^T + b`` (..., o) of rows `x` (..., d), weights (o, d) and biases (o,)."""
-    if _through_onednn(x):
+    if _through_onednn(x, weight):
         return torch.ops.mkldnn._linear_pointwise(_dense(x), _dense(weight), bias, "none", [], "")
     return F.linear(x, weight, bias)
 
 
 def add_product(to: Tensor, a: Tensor, b: Tensor) -> Tensor:
     """``to += a b`` for `a` (n, k) and `b` (k, m), in place; returns `to` (n, m)."""
-    return to.add_(linear(a, b.T)) if _through_onednn(a) else to.addmm_(a, b)
+    return to.add_(linear(a, b.T)) if _through_onednn(a, b) else to.addmm_(a, b)
 
 
 class Linear(nn.Linear):

@@ -31,7 +31,8 @@ class Rows:
 
     Rows arrive in chunks and are reduced one after the other in that order, so no result depends on the chunk, to
     the last bit. Chunks may lie on disk; none of the reductions holds more than one row besides its result. Chunks
-    of factors are reduced without being built, and then results depend on the chunk by rounding.
+    of factors are reduced without being built, and then results depend on the chunk by rounding, as do those of
+    clients that train in lock-step (:mod:`cflkit.convolution`).
     """
 
     def __init__(self, parts: Sequence[Tensor]):

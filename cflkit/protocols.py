@@ -52,7 +52,7 @@ def simulation(name: str, label: str, *, seed: int = 0, federation_=None, **over
     if "unseen" in protocol:  # this share of the clients comes after the last round
         late = rng.generator(seed, "unseen").permutation(fed.clients)[: round(protocol["unseen"] * fed.clients)]
         settings["arrival"] = torch.ones(fed.clients, dtype=torch.int64)
-        settings["arrival"][late] = (settings | overrides)["rounds"] + 1
+        settings["arrival"][late] = max((settings | overrides)["rounds"], 1) + 1
     local = SGD(**protocol["local"])
     kind = chosen.pop("name")
     method = OracleClusters.of(fed) if kind == "oracle" else methods.get(kind, **chosen)

@@ -250,7 +250,7 @@ class Simulation:
         if hasattr(method, "check"):
             method.check(self.task)
         self.scorer = Scorer(federation, self.model, method.predict)
-        late = torch.zeros(federation.clients, dtype=torch.bool) if arrival is None else arrival > rounds
+        late = torch.zeros(federation.clients, dtype=torch.bool) if arrival is None else arrival > max(rounds, 1)
         self.seen, self.unseen = torch.nonzero(~late).flatten(), torch.nonzero(late).flatten()
         sample = rng.generator(seed, "personal").permutation(self.seen.numpy())[:personal_clients]
         self.personal_sample = torch.from_numpy(sample).sort().values

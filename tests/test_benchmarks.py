@@ -2,6 +2,7 @@
 
 import copy
 import json
+import threading
 from dataclasses import replace
 from importlib.metadata import version
 
@@ -10,6 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from benchmarks import cores, engine, measure, peers
+from cflkit.network import Network
 from cflkit.training import SGD
 
 
@@ -59,11 +61,20 @@ def test_ratios_are_taken_pair_by_pair(monkeypatch):
     }  # fmt: skip
 
 
-def test_a_second_worker_is_timed_on_the_same_round(capsys):
+def test_a_second_worker_is_timed_on_the_same_round(monkeypatch, capsys):
+    threads, plain = {}, Network._work
+
+    def noted(self, *args):
+        threads.setdefault(self._workers, set()).add(threading.get_ident())
+        return plain(self, *args)
+
+    monkeypatch.setattr(Network, "_work", noted)
+    monkeypatch.setattr(cores, "WORKLOADS", (replace(cores.WORKLOADS[0], model="mlp8", images=4),))
     assert cores.main(["--quick"]) == 0
-    one, two = cores.second_core(2, 2)
+    assert capsys.readouterr().out.count("64 clients") == 2
+    assert threads.pop(1) == {threading.get_ident()} and len(threads.pop(cores.WORKERS)) >= cores.WORKERS
+    one, two = cores.second_core(64, 2)
     assert one["ratio"] == 1 and two["workers"] == cores.WORKERS and two["wall"] > 0 and one["work"] == two["work"]
-    assert capsys.readouterr().out.count("8 clients") == 2
 
 
 def test_peak_memory_is_what_the_work_touches():
