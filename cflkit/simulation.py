@@ -167,7 +167,8 @@ class Simulation:
         How clients are trained (see :class:`cflkit.training.Local`); all give the same up to rounding. On a GPU
         auto is stacked.
     chunk : int, optional
-        Clients trained and held together. Bounds memory and changes no result.
+        Clients trained and held together. Bounds memory and changes no result. If None, 32, and on a GPU as many as
+        fit (:func:`fitting`).
     workers : int
         Threads, one for each core to be used, that train chunks side by side; changes no bit of a result. Networks
         with dropout draw from one generator, and train in one thread whatever is asked for.
@@ -242,7 +243,7 @@ class Simulation:
         self.model = Model(make, DTYPES[dtype], device)
         on_gpu = self.model.device.type == "cuda"
         self.trainer = "stacked" if on_gpu and trainer == "auto" else trainer
-        self.chunk = chunk or (256 if on_gpu else 32)
+        self.chunk = chunk or (fitting(self.model) if on_gpu else 32)
         self.workers = 1 if self.model.has_dropout or debug else workers
         self.task = Task(
             self.model, federation.clients, federation.train.sizes, federation.classes, federation.shape, seed
@@ -267,7 +268,7 @@ class Simulation:
             "dtype": dtype,
             "device": self.model.device.type,
             "trainer": self.trainer,
-            "chunk": self.chunk,
+            "chunk": None if on_gpu and chunk is None else self.chunk,  # free memory is never the same twice
             "evaluate_every": evaluate_every,
             "personal": [personal_clients, personal_every],
             "arrival": None if arrival is None else arrival.tolist(),
@@ -395,6 +396,17 @@ class Simulation:
 def simulate(method, federation: Federation, **settings) -> History:
     """Run `method` over `federation`; settings as for :class:`Simulation`."""
     return Simulation(method, federation, **settings).run()
+
+
+def fitting(model: Model) -> int:
+    """Clients to train side by side on a GPU, a power of two up to 1024.
+
+    Half of the free memory is theirs. Each takes its weights, gradient, momentum, an anchor and a result, and about
+    as much again for what passes through the network.
+    """
+    free, _ = torch.cuda.mem_get_info(model.device)
+    most = free // (2 * 10 * model.size * model.dtype.itemsize)
+    return 2 ** min(10, max(0, most.bit_length() - 1))
 
 
 def digest(federation: Federation) -> str:

@@ -15,8 +15,9 @@ from torch import nn
 
 from cflkit import federation, metrics
 from cflkit.federation import Samples
+from cflkit.flat import Model
 from cflkit.methods import IFCA, Ditto, FedAvg, LocalOnly, StoCFL
-from cflkit.simulation import History, Simulation, schedule, simulate
+from cflkit.simulation import History, Simulation, fitting, schedule, simulate
 from cflkit.training import SGD
 
 every_method = pytest.mark.parametrize("variant", VARIANTS)
@@ -272,6 +273,14 @@ def test_clients_that_never_come_are_scored_apart_and_change_nothing(method, fed
     late = run.evaluate(found.server, found.memory, torch.arange(9, 12))
     assert late["accuracy"] == found.final["unseen_accuracy"]
     assert "unseen_accuracy" not in simulate(method, fed, **settings).final
+
+
+@pytest.mark.parametrize("clients, chunk", [(0, 1), (1, 1), (2, 2), (7, 4), (64, 64), (10**6, 1024)])
+def test_on_a_gpu_as_many_clients_as_fit_are_trained_together(clients, chunk, monkeypatch):
+    task = Model(lambda: nn.Linear(3, 2), torch.float32)
+    free = 2 * clients * 10 * 4 * task.size  # half of it is theirs, ten vectors of four-byte numbers each
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free, 2 * free))
+    assert fitting(task) == chunk
 
 
 def test_float32_follows_float64(fed, settings_of_a_run):
