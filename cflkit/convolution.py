@@ -11,9 +11,9 @@ kernel w (k x k), its kernel is (k + 1) x (k + 1) with stride 2, w being shifted
           \qquad \bar w^{(i,j)}_{u,v} = w_{u-i,\, v-j} \text{ or } 0,
 
 and a maximum of four contiguous blocks is the pooled image. The derivative goes to the first pixel that attains a
-positive maximum, as in PyTorch, and that of w is the sum of the four shifted parts. Of one channel all windows of
-all images are laid side by side, and the convolution is a product of matrices. For many channels the convolution is
-as it was, with the channels last in memory, for which pooling is fast.
+positive maximum, as in PyTorch, and that of w is the sum of the four shifted parts. To train on one channel, all
+windows of all images are laid side by side, and the convolution is a product of matrices. For many channels the
+convolution is as it was, with the channels last in memory, for which pooling is fast.
 
 **The first dense layer** behind the convolutions holds nearly all weights W (o, d) of LEAF's network, and a step
 on a few images (rows of h) only moves them through memory. As in :mod:`cflkit.shared_linear`, plain SGD leaves W
@@ -105,7 +105,8 @@ class _Folded(torch.autograd.Function):
     def forward(ctx, x, weight, bias, padding):
         o, c, k, l = weight.shape
         wide = (weight.flatten(2) @ _shifts(k, l, x.dtype)).unflatten(2, (4, -1)).permute(2, 0, 1, 3).contiguous()
-        if c == 1:  # windows are few numbers each: side by side they make one product, for the derivative too
+        looked_at = x.dtype == torch.float32 and not any(ctx.needs_input_grad)
+        if c == 1 and not looked_at:  # windows are few numbers: side by side they make one product, there and back
             x, shape = _windows(x, (k + 1, l + 1), padding)
             groups = linear(wide.view(4 * o, -1), x.T).view(4, o, *shape).transpose(1, 2)
         else:

@@ -146,6 +146,11 @@ def test_folded_convolution(shape, out, kernel, padding, ties):
     by = torch.randn(expected.shape, generator=g, dtype=torch.float64)
     one, two = (torch.autograd.grad(y, list(conv.parameters()), by) for y in (expected, found))
     torch.testing.assert_close(two, one, rtol=0, atol=1e-12)
+    conv.weight.requires_grad_(False)
+    alone = torch.autograd.grad(convolution.stage(conv, x), conv.bias, by)[0]
+    torch.testing.assert_close(alone, one[1], rtol=0, atol=1e-12)
+    looked_at = convolution.stage(conv.float().requires_grad_(False), x.float())  # another way, without derivative
+    torch.testing.assert_close(looked_at.double(), expected, rtol=1e-5, atol=1e-4)
 
 
 class Foreign(nn.Module):
