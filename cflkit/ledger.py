@@ -263,7 +263,7 @@ def decide(name: str, part: dict, numbers: dict[str, list[float]], folder: Path 
     ValueError
         For a test of an unknown kind, or a cell that no protocol has.
     """
-    kind = next(iter(part))
+    kind = next(key for key in part if key != "needs")
     kinds = ("more", "least", "near", "ratio", "above", "below", "equals", "as_printed", "printed_above")
     one_of("test", kind, kinds)
     if kind == "printed_above":
@@ -297,6 +297,15 @@ def decide(name: str, part: dict, numbers: dict[str, list[float]], folder: Path 
     return Part(name, passed, text, len(found), tuple(runs))
 
 
+def _too_early(paper: str, basis: dict, folder: Path) -> str:
+    """Say so if a baseline was measured and has not come half of the way from chance to its printed number."""
+    values, _ = _cell(basis["halfway"], folder)
+    halfway = (basis["chance"] + min(printed_numbers(paper, basis["to"]))) / 2
+    if not values or (mean := metrics.spread(list(values.values()))["mean"]) >= halfway:
+        return ""
+    return f"`{basis['halfway'].split('/')[1]}` itself is at {mean:.2f}: too early to compare"
+
+
 def judge(paper: str, claim: dict, folder: Path = records.FOLDER) -> Verdict:
     """Decide a claim: it holds if every part that could be tested does, in part if some do, fails if none does.
 
@@ -309,22 +318,21 @@ def judge(paper: str, claim: dict, folder: Path = records.FOLDER) -> Verdict:
     folder : Path
         Where the run records are.
     """
-    if "needs" in claim:
-        basis = decide("basis", claim["needs"], {}, folder)
-        if basis.passed is False:
-            why = f"{claim['needs']['above'].partition('/')[2]} itself is at {basis.value}: too early to compare"
-            return Verdict(UNTESTED, why, [basis])
     numbers = {k: printed_numbers(paper, what) for k, what in claim.get("numbers", {}).items()}
-    parts = []
+    parts, early = [], {}
     for name, part in claim.get("parts", {}).items():
+        basis = part.get("needs", claim.get("needs"))
         if "printed_more" in part:
             pairs = zip(*(numbers[k] for k in part["printed_more"]), strict=True)
             parts += [Part(name, a > b, f"{a - b:+.2f}") for a, b in pairs]
+        elif basis and (why := _too_early(paper, basis, folder)):
+            parts.append(Part(name, None, why))
+            early[why] = None
         else:
             parts.append(decide(name, part, numbers, folder))
     known = [part for part in parts if part.passed is not None]
     if not known:
-        return Verdict(UNTESTED, claim.get("untested", "not yet measured"), parts)
+        return Verdict(UNTESTED, "; ".join(early) or claim.get("untested", "not yet measured"), parts)
     passed = sum(part.passed for part in known)
     word = HOLDS if passed == len(known) else PARTLY if passed else FAILS
     notes = [f"{len(known)} of {len(parts)} parts"] if len(known) < len(parts) else []

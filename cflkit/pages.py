@@ -53,10 +53,19 @@ def claims(paper: str, folder: Path) -> str:
     lines = []
     for claim in ledger.claims()[paper]:
         verdict = ledger.judge(paper, claim, folder)
-        known = "; ".join(f"{part.name} {part.value}" for part in verdict.parts if part.passed is not None)
+        values: dict[str, list[str]] = {}
+        for part in verdict.parts:
+            if part.passed is not None:
+                values.setdefault(part.name, []).append(part.value)
+        known = "; ".join(f"{name} {_from_to(found)}" for name, found in values.items())
         why = ". ".join(filter(None, (known, verdict.note)))
         lines.append((ledger.says(paper, claim), f"**{verdict.word}**", why))
     return table(["claim, with the paper's numbers", "verdict", "measured"], lines)
+
+
+def _from_to(values: Sequence[str]) -> str:
+    """The one value, or the least and the greatest of several printed ones."""
+    return values[0] if len(values) == 1 else f"{min(values, key=float)} to {max(values, key=float)}"
 
 
 # ---------------------------------------------------------------------- tables
@@ -133,7 +142,9 @@ def _curves(name: str, rows: Sequence[Row], out: Path) -> str:
         return ""
     ends = ", ".join(f"{n} ends at {c['accuracy [%]'].dropna().iloc[-1]:.1f}%" for n, c in curves.items())
     figure = plots.learning_curves(curves, "accuracy [%]")
-    return save(figure, name, f"Accuracy over the rounds: {ends}", out)
+    drawn = save(figure, name, f"Accuracy over the rounds: {ends}", out)
+    rest = [row.name for row in rows if row.measured and row.name not in curves]
+    return drawn + (f"\nScored after the last round alone, so not drawn: {', '.join(rest)}.\n" if rest else "")
 
 
 # ---------------------------------------------------------------------- the ledger

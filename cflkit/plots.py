@@ -467,7 +467,7 @@ def _name_ends(axes: Axes) -> None:
             (line.get_xdata()[-1], line.get_ydata()[-1]),
             (1.06, at), textcoords="axes fraction", va="center", annotation_clip=False,
             arrowprops={"arrowstyle": "-", "color": line.get_color(), "shrinkA": 1, "shrinkB": 0,
-                        "linestyle": line.get_linestyle()},
+                        "linestyle": line.get_linestyle(), "relpos": (0, 0.5)},
         )  # fmt: skip
 
 

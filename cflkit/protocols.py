@@ -48,7 +48,8 @@ def simulation(name: str, label: str, *, seed: int = 0, federation_=None, **over
     fed = federation_ or federation.build(protocol["federation"] | {"seed": seed})
     chosen = dict(protocol["methods"][label])
     settings = {"participation": 1.0, "dtype": "float32", "evaluate_every": 10}
-    settings |= {k: protocol[k] for k in ("model", "rounds", "participation", "evaluate_every") if k in protocol}
+    named = ("model", "rounds", "participation", "evaluate_every", "personal_every")
+    settings |= {k: protocol[k] for k in named if k in protocol}
     if "unseen" in protocol:  # this share of the clients comes after the last round
         late = rng.generator(seed, "unseen").permutation(fed.clients)[: round(protocol["unseen"] * fed.clients)]
         settings["arrival"] = torch.ones(fed.clients, dtype=torch.int64)

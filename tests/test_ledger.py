@@ -143,14 +143,26 @@ def test_some_parts_make_it_hold_in_part_and_missing_ones_are_told(tmp_path):
 
 
 def test_a_baseline_that_has_not_learnt_decides_nothing(tmp_path):
-    claim = {"says": "", "needs": {"above": f"{P}/fedavg", "than": 50},
-             "parts": {"a": {"more": [f"{P}/ifca", f"{P}/fedavg"]}}}  # fmt: skip
+    first = {"table": "Table 4", "participation": 1.0, "method": "Global model", "metric": "test_accuracy_percent"}
+    needs = {"halfway": f"{P}/fedavg", "chance": 10, "to": first}
+    halfway = (10 + ledger.printed(paper="mdicfl", **first)[0]) / 200
+    more = {"more": [f"{P}/ifca", f"{P}/fedavg"]}
+    whole = {"says": "", "needs": needs, "parts": {"a": more}}
+    one = {"says": "", "parts": {"a": {"needs": needs} | more}}
+    two = {"says": "", "parts": one["parts"] | {"b": {"above": f"{P}/ifca", "than": 80}}}
     record(tmp_path, P, "ifca", 0, accuracy=0.9)
-    record(tmp_path, P, "fedavg", 0, accuracy=0.4)
-    found = ledger.judge("mdicfl", claim, tmp_path)
-    assert str(found) == "not tested (fedavg itself is at 40.00: too early to compare)"
-    record(tmp_path, P, "fedavg", 0, accuracy=0.6)
-    assert ledger.judge("mdicfl", claim, tmp_path).word == "holds"
+    assert ledger.judge("mdicfl", one, tmp_path).note == "not yet measured"
+    record(tmp_path, P, "fedavg", 0, accuracy=halfway - 0.001)
+    for claim in (whole, one):
+        found = f"not tested (`fedavg` itself is at {100 * halfway - 0.1:.2f}: too early to compare)"
+        assert str(ledger.judge("mdicfl", claim, tmp_path)) == found
+    assert str(ledger.judge("mdicfl", two, tmp_path)) == "holds (1 of 2 parts; preliminary: 1 seed)"
+    record(tmp_path, P, "fedavg", 0, accuracy=halfway + 0.001)
+    assert ledger.judge("mdicfl", whole, tmp_path).word == ledger.judge("mdicfl", one, tmp_path).word == "holds"
+
+
+def test_printed_numbers_of_one_name_are_told_as_a_range(tmp_path):
+    assert "printed, against FeSEM +0.32 to +9.53; printed, against FedGroup -0.11 to" in pages.claims("lcfed", tmp_path)
 
 
 def test_a_sample_of_the_data_is_told(tmp_path):

@@ -62,6 +62,8 @@ def test_a_protocol_sets_up_the_run_it_describes(fed):
     oracle = protocols.simulation("stocfl_rotmnist_4800_r10", "oracle", federation_=fed, rounds=2, model="mlp8")
     assert oracle.method.cluster == tuple(fed.cluster.tolist())
     assert oracle.config["method"] == {"name": "oracle"}  # the record of the federation says the rest
+    personal = protocols.simulation("lcfed_mnist_n3", "local", federation_=fed, rounds=2, model="mlp8")
+    assert (personal.evaluate_every, personal.personal_every) == (50, 50)
 
 
 def test_a_protocol_may_keep_a_share_of_the_clients_away(fed):
