@@ -208,7 +208,8 @@ def embedding(
     if any((assign < 0).any() for assign in panels.values()):
         handles.append(_dot("not seen yet", OTHER, grey, AREA["unseen"]))
     if handles:
-        figure.legend(handles=handles, loc="outside right upper")
+        title = "colour: found cluster" if kinds else None
+        figure.legend(handles=handles, loc="outside right upper", title=title)
     return figure
 
 
