@@ -248,6 +248,15 @@ def test_the_projection_is_made_from_five_steps_of_every_device(decomposition):
     close(M @ M.T, V.T @ V)
 
 
+def test_the_first_five_steps_see_the_batches_of_the_run():
+    own, five = SGD(0.1, epochs=9, batch_size=1), SGD(0.1, steps=5, batch_size=1)
+    rig, other = (simulation(LCFed(k=2, rank=2), federation(*CLIENTS), local=local) for local in (own, five))
+    down = {"model": rig.task.init()[0]}
+    ours = rig.network(0, Memory()).call(torch.arange(3), rig.method.client_sample, down=down)
+    theirs = other.network(0, Memory()).call(torch.arange(3), FedAvg().client, down=down)
+    assert torch.equal(ours["model"].dense(), theirs["model"].dense())
+
+
 def test_two_pulls_on_the_embedding_are_one_with_the_summed_weight(fed):
     """mu (phi - A) + lam (phi - B) = (mu + lam) (phi - (mu A + lam B) / (mu + lam))."""
     rig = simulation(FedAvg(), fed, **SETTINGS)
@@ -315,6 +324,9 @@ def test_traffic_and_work_are_counted(fed):
     assert similarity_flops(12, 3, 5) == 2 * 12 * 3 * 5 + 2 * 15 * 5
     assert first["server_flops"] == similarity_flops(12, 3, 5) + 12 * 5  # and the mean of each cluster's z
     assert first["client_flops"] == 2 * 12 * p * 5
+    assert start["server_flops"] == start["client_flops"] == 0
+    full = run(LCFed(k=3, rank=None), fed, rounds=1, **SETTINGS).final
+    assert (full["server_flops"], full["client_flops"]) == (similarity_flops(12, 3, p), 0)
     assert run(LCFed(k=3, rank=5, lam=0.0), fed, rounds=1, **SETTINGS).final["down"] == 12 * p  # no Phi
     assert similarity_flops(100, 10, 61706) / similarity_flops(100, 10, 50) == pytest.approx(61706 / 50)
 
