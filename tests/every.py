@@ -10,7 +10,8 @@ SMALL = {
     "lcfed": {"k": 3, "rank": 3},
     "cgpfl_like": {"k": 3},
     "mdicfl": {"samples": 5, "search_steps": 5, "generator_steps": 5},
-    "cfl": {"min_round": 1},
+    "cfl": {"eps1": 1e9, "eps2": 0.0, "min_round": 1},  # splits from the first round on
+    "fesem": {"k": 3, "init": "random"},  # from k-means nobody moves
     "fedgroup": {"pretrain": 5},
     "fedcg": {"domains": 2},
 }
@@ -21,14 +22,42 @@ VARIANTS = {name: (name, {}) for name in methods.METHODS} | {
     "ifca share": ("ifca", {"share": True}),
     "ifca gradient": ("ifca", {"average": "gradient"}),
 }
+SWITCHES = {  # for resuming and trainers, which may depend on every switch
+    "scaffold I": ("scaffold", {"option": "I"}),
+    "feddane same": ("feddane", {"second": "same"}),
+    "mdicfl strong": ("mdicfl", {"privacy": "strong"}),
+    "mdicfl generator": ("mdicfl", {"sampler": "generator"}),
+    "mdicfl real": ("mdicfl", {"sampler": "real"}),
+    "mdicfl distinct": ("mdicfl", {"init": "distinct"}),
+    "mdicfl warm-up": ("mdicfl", {"warmup": 2}),
+    "fesem kmeans": ("fesem", {"init": "kmeans", "lam": 0.1}),
+    "fesem personal": ("fesem", {"start_from": "personal"}),
+    "fesem last": ("fesem", {"sub": "last", "k": 4}),
+    "fesem n": ("fesem", {"weights": "n"}),
+    "fesem matched": ("fesem", {"average": "matched"}),
+    "lcfed centre": ("lcfed", {"start_from": "centre"}),
+    "lcfed full": ("lcfed", {"rank": None}),
+    "lcfed pca": ("lcfed", {"decomposition": "pca"}),
+    "lcfed sampled": ("lcfed", {"average": "sampled"}),
+    "lcfed split": ("lcfed", {"split": None}),
+    "fedcg kmeans": ("fedcg", {"clusters": "kmeans"}),
+    "fedcg oracle": ("fedcg", {"clusters": "oracle", "domains": 4}),
+    "fedcg bottleneck": ("fedcg", {"gcn": "bottleneck"}),
+    "fedcg bare": ("fedcg", {"residual": False}),
+}
+ALL = VARIANTS | SWITCHES
 
 
 def make(variant, federation):
     """The method of that name, fit for `federation`."""
-    name, parameters = VARIANTS[variant]
+    name, parameters = ALL[variant]
     if name == "oracle":
         return methods.OracleClusters.of(federation)
-    return methods.get(name, **SMALL.get(name, {}), **parameters)
+    if variant == "mdicfl real":  # so few images lack a class here and there: any will do
+        images = torch.linspace(-1, 1, 4 * 10 * 5 * 64, dtype=torch.float64).view(64, 4, 10, 5).movedim(0, -1)
+        known = {"real": images.reshape(4, 10, 5, 1, 8, 8), "truth": tuple(federation.cluster.tolist())}
+        parameters = parameters | known
+    return methods.get(name, **SMALL.get(name, {}) | parameters)
 
 
 class Convolution(nn.Sequential):

@@ -12,7 +12,7 @@ from tiny import federation, gradient, run, simulation, train
 from torch import nn
 
 from cflkit.memory import Memory
-from cflkit.methods import FedAvg, LCFed, LocalOnly
+from cflkit.methods import CGPFLLike, FedAvg, LCFed, LocalOnly
 from cflkit.methods.lcfed import closest, decompose, similarity_flops
 from cflkit.training import SGD, Prox
 
@@ -54,6 +54,139 @@ def test_two_rounds_computed_by_hand():
     close(server["centres"], centres)
 
 
+MORE = [
+    *CLIENTS,
+    (np.array([[5, 0], [0, 1]]), np.array([1, 0])),
+    (np.array([[1, 1], [0, 5]]), np.array([1, 1])),
+    (np.array([[2, 4]]), np.array([0])),
+    (np.array([[4, 2], [2, 2]]), np.array([1, 0])),
+]
+
+
+def two_layers():
+    """Twelve weights, of which the embedding has six."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(2, 2), nn.Linear(2, 2))
+
+
+def two_layer_gradient(w, x, y):
+    """That of softmax regression with W2 W1 and W2 b1 + b2, by the chain rule."""
+    W1, b1, W2, b2 = w[:4].reshape(2, 2), w[4:6], w[6:10].reshape(2, 2), w[10:]
+    g = gradient(np.concatenate([(W2 @ W1).ravel(), W2 @ b1 + b2]), x, y)
+    A, c = g[:4].reshape(2, 2), g[4:]
+    return np.concatenate([(W2.T @ A).ravel(), W2.T @ c, (A @ W1.T + np.outer(c, b1)).ravel(), c])
+
+
+@pytest.mark.parametrize("average", ["all", "sampled"])
+@pytest.mark.parametrize("start_from", ["own", "centre"])
+@pytest.mark.parametrize("decomposition", ["svd", "pca"])
+def test_rounds_with_an_embedding_and_a_low_rank_by_hand(start_from, average, decomposition):
+    """Everything of Algorithm 1 at once, in NumPy; some devices are sampled, and some change their cluster."""
+    fed, lr, moved = federation(*MORE), 0.3, 0
+    method = LCFed(3, 0.3, 0.2, 3, decomposition, start_from, average)
+    rig, memory = simulation(method, fed, seed=3, model=two_layers, local=SGD(lr, epochs=3)), Memory()
+    server = method.start(rig.network(0, memory))
+    w0 = rig.task.init()[0].numpy()
+    sample = []
+    for client in MORE:
+        w = w0
+        for _ in range(5):
+            w = w - lr * two_layer_gradient(w, *client)
+        sample.append(w)
+    centred = np.array(sample) - (decomposition == "pca") * np.mean(sample, 0)
+    M = np.linalg.svd(centred, full_matrices=False)[2][:3].T
+    own, centres, phi, assign = [w0] * 7, [w0] * 3, w0[:6], server["assign"].tolist()
+    for t, sampled in enumerate([[0, 1, 2, 4, 5, 6], [0, 1, 3, 5], [1, 2, 3, 4, 6], [0, 2, 5, 6]], start=1):
+        before = list(assign)
+        for i in sampled:
+            w = own[i] if start_from == "own" else centres[assign[i]]
+            for _ in range(3):
+                pull = 0.3 * (w - centres[assign[i]])
+                pull[:6] += 0.2 * (w[:6] - phi)
+                w = w - lr * (two_layer_gradient(w, *MORE[i]) + pull)
+            own[i] = w
+            cosine = [w @ M @ M.T @ c / np.linalg.norm(w @ M) / np.linalg.norm(c @ M) for c in centres]
+            if t > 1:  # all centres are equal in round 1
+                assert np.diff(np.sort(cosine)).min() > 1e-9
+                assign[i] = int(np.argmax(cosine))  # new models, old centres
+        chosen = range(7) if average == "all" else sampled
+        members = [[own[i] for i in chosen if assign[i] == k] for k in range(3)]
+        centres = [np.mean(m, 0) if m else centres[k] for k, m in enumerate(members)]
+        phi = np.mean([own[i] for i in chosen], 0)[:6]
+        server = method.round(server, torch.tensor(sampled), rig.network(t, memory))
+        assert server["assign"].tolist() == assign
+        for name, ours in {"models": own, "centres": centres, "phi": phi}.items():
+            close(server[name], ours)
+        close(server["z"], server["models"] @ server["projection"])
+        close(server["z_centres"], server["centres"] @ server["projection"])  # by linearity
+        assert server["server_flops"] == similarity_flops(len(sampled), 3, 3) + len(chosen) * 3
+        moved += sum(a != b for a, b in zip(assign, before, strict=True))
+    assert moved >= 3
+
+
+def test_as_many_directions_as_parameters_are_the_full_cosine():
+    """P = 6: M is square and orthogonal."""
+    how = {"rounds": 5, "local": SGD(0.1, epochs=3)}
+    low, full = (run(LCFed(k=3, mu=0.2, lam=0.3, rank=rank), federation(*MORE), **how) for rank in (6, None))
+    assert sum(row["moved"] for row in full.rounds) >= 2
+    for name in ("models", "centres", "assign"):
+        close(low.server[name], full.server[name])
+
+
+@pytest.mark.parametrize("rank", [None, 5])
+def test_from_the_centre_without_pulls_clusters_run_fedavg(rank, fed):
+    """FedAvg in every cluster, each client averaged where the cosine puts it."""
+    method = LCFed(k=2, mu=0, lam=0, rank=rank, start_from="centre")
+    how = {"seed": 1, "model": "mlp16", "local": SGD(0.3, epochs=2, batch_size=10)}
+    rig, everybody = simulation(method, fed, **how), torch.arange(fed.clients)
+    server = method.start(rig.network(0, Memory()))
+    M = server.get("projection", torch.eye(rig.model.size).double())
+    moved = 0
+    for t in (1, 2, 3):
+        centres, before = server["centres"], server["assign"]
+        server = method.round(server, everybody, rig.network(t, Memory()))
+        given = {"model": centres[before]}
+        own = rig.network(t, Memory()).call(everybody, FedAvg().client, per_client=given)["model"].dense()
+        z, goals = own @ M, centres @ M
+        cosine = (z @ goals.T) / z.norm(dim=1)[:, None] / goals.norm(dim=1)
+        assign = before if t == 1 else cosine.argmax(1)  # in round 1 all centres are equal
+        assert torch.equal(server["assign"], assign)
+        close(server["centres"], torch.stack([own[assign == k].mean(0) for k in (0, 1)]))
+        moved += int((assign != before).sum())
+    assert moved > 0
+
+
+@pytest.mark.parametrize("average", ["all", "sampled"])
+def test_an_empty_cluster_keeps_its_centre(average):
+    method = LCFed(k=2, rank=3, average=average)
+    rig = simulation(method, federation(*MORE))
+    server = method.start(rig.network(0, Memory()))
+    away = -server["centres"][0]  # nobody goes there
+    server |= {"assign": torch.zeros(7, dtype=torch.int64), "centres": torch.stack([server["centres"][0], away]),
+               "z_centres": torch.stack([server["z_centres"][0], -server["z_centres"][0]])}  # fmt: skip
+    after = method.round(server, torch.tensor([1, 2, 6]), rig.network(1, Memory()))
+    assert after["assign"].tolist() == [0] * 7 and not torch.equal(after["centres"][0], server["centres"][0])
+    for name in ("centres", "z_centres"):
+        assert torch.equal(after[name][1], server[name][1]) and after[name][1].any()
+
+
+@pytest.mark.parametrize("method", [LCFed(k=3, rank=3), LCFed(k=3, rank=3, start_from="centre", average="sampled"),
+                                    CGPFLLike(k=3)], ids=["lcfed", "lcfed centre", "cgpfl_like"])  # fmt: skip
+def test_permuting_clients_and_their_first_clusters_permutes_results(method):
+    order, found = torch.tensor([4, 2, 6, 0, 1, 5, 3]), []
+    back = order.argsort()
+    for clients, name in ((MORE, torch.arange(7)), ([MORE[i] for i in order], back)):
+        rig, memory = simulation(method, federation(*clients), model=two_layers, local=SGD(0.3, epochs=3)), Memory()
+        server = method.start(rig.network(0, memory))
+        first = torch.tensor([0, 1, 2, 0, 1, 2, 0])
+        server["assign"] = first[name.argsort()]
+        for t, sampled in enumerate([[0, 1, 2, 3, 4, 5, 6], [0, 1, 4, 5], [2, 3, 4, 6]], start=1):
+            server = method.round(server, name[sampled].sort().values, rig.network(t, memory))
+        found.append({"assign": server["assign"][name], "models": server["models"][name], "to": server["centres"]})
+    assert not torch.equal(found[0]["assign"], first)
+    for name, value in found[0].items():
+        close(found[1][name], value, 1e-10)
+
+
 def test_a_device_leaves_its_cluster_only_for_a_closer_centre():
     points = torch.tensor([[1.0, 0.0], [1.0, 1.0], [0.0, 1.0], [0.0, 1.0]], dtype=torch.float64)
     centres = torch.tensor([[2.0, 0.0], [1.0, 1e-7], [0.0, 3.0], [0.0, 1.0]], dtype=torch.float64)
@@ -92,7 +225,7 @@ def test_from_the_centre_one_cluster_without_pulls_is_fedavg(fed):
 
 def test_both_pulls_by_hand():
     """One step adds -lr (mu (w - Omega) + lam (phi - Phi)) to that without pulls; phi is the lower layer."""
-    settings = {"model": lambda: nn.Sequential(nn.Flatten(), nn.Linear(2, 2), nn.Linear(2, 2)), "local": SGD(0.1)}
+    settings = {"model": two_layers, "local": SGD(0.1)}
     method = LCFed(k=1, mu=0.3, lam=0.7, rank=None)
     rig = simulation(method, federation(*CLIENTS), **settings)
     net = rig.network(1, Memory())
@@ -113,6 +246,15 @@ def test_the_projection_is_made_from_five_steps_of_every_device(decomposition):
     sample = np.array([train(rig.task.init()[0].numpy(), *client, steps=5) for client in CLIENTS])
     V = np.linalg.svd(sample - (decomposition == "pca") * sample.mean(0), full_matrices=False)[2][:2]
     close(M @ M.T, V.T @ V)
+
+
+def test_the_first_five_steps_see_the_batches_of_the_run():
+    own, five = SGD(0.1, epochs=9, batch_size=1), SGD(0.1, steps=5, batch_size=1)
+    rig, other = (simulation(LCFed(k=2, rank=2), federation(*CLIENTS), local=local) for local in (own, five))
+    down = {"model": rig.task.init()[0]}
+    ours = rig.network(0, Memory()).call(torch.arange(3), rig.method.client_sample, down=down)
+    theirs = other.network(0, Memory()).call(torch.arange(3), FedAvg().client, down=down)
+    assert torch.equal(ours["model"].dense(), theirs["model"].dense())
 
 
 def test_two_pulls_on_the_embedding_are_one_with_the_summed_weight(fed):
@@ -150,19 +292,19 @@ def test_each_pull_alone_ignores_the_others_target(fed):
 
 
 @given(st.integers(0, 10**6), st.integers(2, 6))
-def test_low_rank_cosines(seed, n):
+def test_low_rank_cosines_choose_as_full_ones(seed, n):
     torch.manual_seed(seed)
     models = torch.randn(n, 9, dtype=torch.float64)
-    M = decompose(models, n)
+    M, now = decompose(models, n), torch.randint(3, (7,))
     close(M.T @ M, np.eye(n))
-    full = F.normalize(models) @ F.normalize(models).T
-    low = F.normalize(models @ M) @ F.normalize(models @ M).T
-    close(low, full, 1e-10)  # D = rank: exact for vectors in the span
-    close(models.mean(0) @ M, (models @ M).mean(0))  # M^T Omega is the mean of the z_i
-    scaled = F.normalize(5 * models @ M) @ F.normalize(models @ M).T
-    close(scaled, low, 1e-10)
+    points, centres = torch.randn(7, n).double() @ models, torch.randn(3, n).double() @ models
+    chosen = closest(points @ M, centres @ M, now)
+    assert torch.equal(chosen, closest(points, centres, now))  # D = rank: exact for vectors in the span
+    scale = torch.tensor([0.1, 5, 70]).double()[:, None]
+    assert torch.equal(chosen, closest(5 * points @ M, scale * centres @ M, now))
     square = torch.linalg.qr(torch.randn(9, 9, dtype=torch.float64))[0]
-    close(F.normalize(models @ square) @ F.normalize(models @ square).T, full, 1e-10)
+    anywhere = torch.randn(7, 9).double()  # D = P: exact for all
+    assert torch.equal(closest(anywhere @ square, centres @ square, now), closest(anywhere, centres, now))
 
 
 def test_centred_directions_differ_from_uncentred_ones():
@@ -179,8 +321,12 @@ def test_traffic_and_work_are_counted(fed):
     start, first = run(method, fed, rounds=1, **SETTINGS).rounds
     assert (start["down"], start["up"]) == (12 * (p + p * 5), 12 * p)  # first steps, then M once
     assert (first["down"], first["up"]) == (12 * (p + phi), 12 * (p + 5))
-    assert first["server_flops"] == similarity_flops(12, 3, 5) == 2 * 12 * 3 * 5 + 2 * 15 * 5
+    assert similarity_flops(12, 3, 5) == 2 * 12 * 3 * 5 + 2 * 15 * 5
+    assert first["server_flops"] == similarity_flops(12, 3, 5) + 12 * 5  # and the mean of each cluster's z
     assert first["client_flops"] == 2 * 12 * p * 5
+    assert start["server_flops"] == start["client_flops"] == 0
+    full = run(LCFed(k=3, rank=None), fed, rounds=1, **SETTINGS).final
+    assert (full["server_flops"], full["client_flops"]) == (similarity_flops(12, 3, p), 0)
     assert run(LCFed(k=3, rank=5, lam=0.0), fed, rounds=1, **SETTINGS).final["down"] == 12 * p  # no Phi
     assert similarity_flops(100, 10, 61706) / similarity_flops(100, 10, 50) == pytest.approx(61706 / 50)
 

@@ -5,8 +5,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny import federation, run, simulation, train
+from tiny import federation, regression, run, simulation, train
 
+from cflkit import rng
+from cflkit.flat import Model
 from cflkit.memory import Memory
 from cflkit.methods import MDICFL, FedAvg
 from cflkit.methods.mdicfl import Generator, closest, probabilities
@@ -58,6 +60,69 @@ def test_one_cluster_is_uniform_fedavg_bit_for_bit(fed, sampler):
     assert torch.equal(ours, theirs)
 
 
+@pytest.mark.parametrize("sampler", ["back_search", "generator"])
+def test_one_cluster_is_uniform_fedavg_whatever_clients_hold(ragged, sampler):
+    fed, how = ragged(5, 22, 1, 13), SETTINGS | {"rounds": 2, "participation": 0.75}
+    ours = run(MDICFL(k=1, sampler=sampler, **FEW), fed, **how).server["theta"][0]
+    uniform, weighted = (run(FedAvg(weights=w), fed, **how).server["model"] for w in ("uniform", "n"))
+    assert torch.equal(ours, uniform) and not torch.allclose(ours, weighted)
+
+
+def test_an_empty_cluster_keeps_its_model(fed):
+    method = MDICFL(k=2, init="distinct", **FEW)
+    rig = simulation(method, fed, **SETTINGS)
+    server = method.start(rig.network(0, Memory())) | {"assign": torch.zeros(12, dtype=torch.int64)}
+    server["theta"][1] *= 50  # certain of everything, and far from all
+    after = method.round(server, torch.arange(12), rig.network(1, Memory()))
+    assert after["assign"].tolist() == [0] * 12 and not torch.equal(after["theta"][0], server["theta"][0])
+    assert torch.equal(after["theta"][1], server["theta"][1]) and server["theta"][1].any()
+
+
+WALK = {"model": "mlp16", "local": SGD(0.5, epochs=5)}  # full batches: a client's number is only a name
+
+
+@pytest.mark.parametrize("sampler", ["back_search", "generator"])
+@pytest.mark.parametrize("init", ["common", "distinct"])
+def test_permuting_clusters_with_all_that_is_theirs_permutes_results(init, sampler, fed, monkeypatch):
+    """Their first models, their clients, and the randomness of their pseudo-samples."""
+    method = MDICFL(k=3, init=init, sampler=sampler, **FEW)
+    order, moved, found = [2, 0, 1], 0, []
+    back, seed_of = torch.tensor(order).argsort(), rng.torch_seed
+    for permuted in (False, True):
+        rig, memory = simulation(method, fed, **WALK), Memory()
+        server = method.start(rig.network(0, memory))
+        first = server["assign"]
+        if permuted:
+            server |= {"theta": server["theta"][order], "assign": back[first]}
+            monkeypatch.setattr(
+                rng, "torch_seed", lambda *key: seed_of(*key[:-1], order[key[-1]] if "pseudo" in key else key[-1])
+            )
+        for t in (1, 2, 3):
+            before, server = server["assign"], method.round(server, torch.arange(12), rig.network(t, memory))
+            moved += int((server["assign"] != before).sum())
+        found.append((server["theta"], server["assign"]))
+    (theta, assign), (other, new) = found
+    assert moved > 0 and torch.equal(new, back[assign])
+    torch.testing.assert_close(other, theta[order], rtol=0, atol=1e-10)
+
+
+@pytest.mark.parametrize("privacy", ["weak", "strong"])
+def test_permuting_clients_and_their_first_clusters_permutes_results(privacy, fed):
+    method, found = MDICFL(privacy=privacy, **FEW), []
+    order = torch.tensor([7, 2, 11, 0, 4, 9, 1, 10, 3, 6, 5, 8])
+    for f, name in ((fed, torch.arange(12)), (fed.subset(order.tolist()), order.argsort())):
+        rig, memory = simulation(method, f, **WALK), Memory()
+        server = method.start(rig.network(0, memory))
+        first = torch.arange(12) % 4
+        server["assign"] = first[name.argsort()]
+        for t, sampled in enumerate([range(12), range(0, 12, 2), range(3, 9)], start=1):
+            server = method.round(server, name[list(sampled)].sort().values, rig.network(t, memory))
+        found.append((server["assign"][name], server["theta"], server["labels"][name]))
+    assert not torch.equal(found[0][0], first)
+    for ours, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(theirs, ours, rtol=0, atol=1e-10)
+
+
 def test_weak_and_strong_privacy_assign_alike(fed):
     weak, strong = (run(MDICFL(privacy=p, **FEW), fed, rounds=3, participation=0.5, **SETTINGS)
                     for p in ("weak", "strong"))  # fmt: skip
@@ -91,10 +156,6 @@ def test_without_training_nobody_leaves(fed):
 
 @given(st.integers(0, 10**6))
 def test_distances_lie_in_0_2_and_vanish_for_equal_models(seed):
-    from tiny import regression
-
-    from cflkit.flat import Model
-
     torch.manual_seed(seed)
     model = Model(regression())
     theta, w = torch.randn(2, model.size).double(), 5 * torch.randn(3, model.size).double()
@@ -119,11 +180,19 @@ def test_the_choice_is_scale_free_keeps_ties_and_reads_only_classes_held(seed, s
     assert torch.equal(closest(labels, torch.ones_like(d), now), now)
 
 
-def test_distance_to_a_certain_cluster_is_twice_the_missing_probability():
+@given(st.integers(0, 10**6))
+def test_distance_to_a_certain_cluster_is_twice_the_missing_probability(seed):
     """For a one-hot output e_k of the cluster, ||h - e_k||_1 = 2 (1 - h_k)."""
-    h = torch.tensor([0.7, 0.2, 0.1], dtype=torch.float64)
-    e = torch.tensor([0.0, 1.0, 0.0], dtype=torch.float64)
-    assert float((h - e).abs().sum()) == pytest.approx(2 * (1 - 0.2), abs=1e-15)
+    torch.manual_seed(seed)
+    model = Model(regression(2, 3))
+    theta = torch.zeros(2, model.size).double()
+    theta[0, 7], theta[1, 8] = 1e4, 1e4  # biases: one cluster takes all images for class 1, the other for class 2
+    w, pseudo = torch.randn(4, model.size).double(), torch.randn(2, 3, 5, 1, 1, 2).double()
+    d = MDICFL(k=2).distances(w, theta, pseudo, model)
+    for i, j in np.ndindex(4, 2):
+        for k in range(3):
+            h = probabilities(model, w[i], pseudo[j, k])[:, j + 1]
+            assert float(d[i, j, k]) == pytest.approx(float(2 * (1 - h).mean()), abs=1e-12)
 
 
 def test_back_search_finds_what_its_model_takes_for_each_class(digits):
@@ -139,6 +208,15 @@ def test_back_search_finds_what_its_model_takes_for_each_class(digits):
     assert torch.equal(taken.argmax(2), torch.arange(10)[:, None].expand(10, 5))
     noise = probabilities(rig.model, history.server["model"], torch.randn(50, 1, 8, 8).double()).view(10, 5, 10)
     assert taken.mean(1).diagonal().mean() > 0.5 > 2 * noise.mean(1).diagonal().mean()
+
+
+def test_the_first_step_of_a_back_search_is_as_long_as_told():
+    """Adam moves every pixel by its step at first, whichever way."""
+    rig, seed = simulation(MDICFL(k=2), federation(*CLIENTS)), 3
+    noise = torch.randn(8, 1, 1, 2, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    for lr in (0.1, 0.25):
+        x = MDICFL(samples=4, search_steps=1, search_lr=lr).back_search(rig.task.init()[0], rig.task, seed)
+        torch.testing.assert_close((x.flatten(0, 1) - noise).abs(), torch.full_like(noise, lr), rtol=0, atol=1e-4)
 
 
 def test_the_prior_pulls_pixels_towards_its_mean_by_an_unsquared_norm():
@@ -164,6 +242,7 @@ def test_the_generator_makes_one_image_a_label_from_its_own_stream():
     before = torch.random.get_rng_state()
     a, b, c = (MDICFL(**FEW).generate(theta, rig.task, seed) for seed in (1, 1, 2))
     assert torch.equal(a, b) and not torch.equal(a, c)
+    assert not torch.equal(a, MDICFL(**FEW, generator_lr=0.02).generate(theta, rig.task, 1))
     assert torch.equal(before, torch.random.get_rng_state())
     assert theta.grad is None and not a.requires_grad  # the cluster model is frozen
 
@@ -190,6 +269,24 @@ def test_a_common_start_still_gives_every_cluster_its_own_samples(fed):
     server = method.start(rig.network(0, Memory()))
     pseudo = method.pseudo_samples(server["theta"], rig.network(1, Memory()))
     assert torch.equal(server["theta"][0], server["theta"][1]) and not torch.equal(pseudo[0], pseudo[1])
+
+
+def test_models_begin_equal_or_as_different_as_told(fed):
+    for init in ("common", "distinct"):
+        rig = simulation(MDICFL(k=3, init=init), fed, **SETTINGS)
+        drawn = rig.task.init(3)
+        theta = rig.method.start(rig.network(0, Memory()))["theta"]
+        assert torch.equal(theta, drawn if init == "distinct" else drawn[:1].expand(3, -1))
+        assert not torch.equal(drawn[1], drawn[0])
+
+
+@pytest.mark.parametrize("sampler", ["back_search", "generator"])
+def test_every_round_and_seed_has_its_own_samples(fed, sampler):
+    method = MDICFL(k=2, sampler=sampler, **FEW)
+    rig, reseeded = (simulation(method, fed, seed=seed, **SETTINGS) for seed in (0, 1))
+    theta, keys = rig.task.init(2), [(rig, 1), (rig, 1), (rig, 2), (reseeded, 1)]
+    a, again, b, other = (method.pseudo_samples(theta, r.network(t, Memory())) for r, t in keys)
+    assert torch.equal(a, again) and not torch.equal(a, b) and not torch.equal(a, other)
 
 
 def test_the_oracle_hands_out_training_images_of_the_true_cluster_of_most_members():
@@ -231,9 +328,10 @@ def test_pseudo_samples_can_be_taken_out_of_a_finished_simulation(fed):
 
 
 def test_warm_up_is_fedavg_and_keeps_the_models_equal(fed):
-    ours = run(MDICFL(warmup=2, **FEW), fed, rounds=2, **SETTINGS).server["theta"]
     theirs = run(FedAvg(weights="uniform"), fed, rounds=2, **SETTINGS).server["model"]
-    assert torch.equal(ours, theirs.expand(4, -1))
+    for init in ("common", "distinct"):
+        ours = run(MDICFL(init=init, warmup=2, **FEW), fed, rounds=2, **SETTINGS).server["theta"]
+        assert torch.equal(ours, theirs.expand(4, -1))
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from every import VARIANTS, bits, make, model, remembered
+from every import ALL, bits, make, model, remembered
 
 from cflkit import federation, images
 from cflkit.methods import Ditto, FedAvg
@@ -127,16 +127,22 @@ def killed_and_resumed(folder, kills, seed, variants):
 
 @pytest.mark.timeout(600)
 def test_every_method_survives_being_killed_at_random_moments(tmp_path):
-    killed = killed_and_resumed(tmp_path, 2, 0, VARIANTS)
-    assert set(killed) == set(VARIANTS)
-    assert sum(killed.values()) > len(VARIANTS) / 2  # kills must have struck, or nothing was tested
+    killed = killed_and_resumed(tmp_path, 2, 0, ALL)
+    assert set(killed) == set(ALL)
+    assert sum(killed.values()) > len(ALL) / 2  # kills must have struck, or nothing was tested
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_every_method_survives_being_killed_many_times(tmp_path):
-    killed = killed_and_resumed(tmp_path, 4, 1, VARIANTS)
-    assert sum(killed.values()) > len(VARIANTS)
+    killed = killed_and_resumed(tmp_path, 4, 1, ALL)
+    assert sum(killed.values()) > len(ALL)
+
+
+@pytest.mark.parametrize("variant", ["cfl", "cgpfl_like", "fesem personal", "lcfed", "lcfed centre", "mdicfl",
+                                     "mdicfl generator", "mdicfl real", "mdicfl warm-up"])  # fmt: skip
+def test_clusters_change_in_the_runs_that_are_killed(variant):
+    assert sum(row["moved"] for row in json.loads(uninterrupted(variant)[0])) > 0
 
 
 # ---------------------------------------------------------------------- at chosen moments

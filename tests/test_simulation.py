@@ -8,12 +8,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from every import VARIANTS, bits, make, model, remembered
+from every import ALL, VARIANTS, bits, make, model, remembered
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from cflkit import federation, metrics
+from cflkit import federation, metrics, training
 from cflkit.federation import Samples
 from cflkit.flat import Model
 from cflkit.methods import IFCA, Ditto, FedAvg, LocalOnly, StoCFL
@@ -175,16 +175,34 @@ def test_a_round_returns_a_new_state_and_leaves_the_old_one_alone(variant, fed, 
     assert bits(history.server) == keys == bits(old)
 
 
-@every_method
+# FedCG's objective is its own and trained by the lean path, whatever is asked for; gradients need no trainer
+LEAN = {"ifca gradient", "fedcg", "fedcg oracle", "fedcg bottleneck", "fedcg bare"}
+
+
+@pytest.mark.parametrize("variant", ALL)
 @pytest.mark.parametrize("trainer", ["lean", "stacked"])
-def test_chunk_and_trainer_change_a_result_by_rounding_at_most(variant, trainer, fed, settings_of_a_run):
+def test_chunk_and_trainer_change_a_result_by_rounding_at_most(
+    variant, trainer, fed, settings_of_a_run, monkeypatch
+):
     settings = settings_of_a_run | {"model": model(variant), "rounds": 2, "evaluate_every": 9}
     usual = simulate(make(variant, fed), fed, **settings, trainer="lean")
+    together, calls = training._stacked, []
+    monkeypatch.setattr(training, "_stacked", lambda *a: calls.append(1) or together(*a))
     other = simulate(make(variant, fed), fed, **settings, trainer=trainer, chunk=5)
+    assert bool(calls) == (trainer == "stacked" and variant not in LEAN)
     assert set(usual.server) == set(other.server)
     for name, value in usual.server.items():
         torch.testing.assert_close(other.server[name], value, rtol=0, atol=1e-10, msg=f"{variant}: {name}")
     assert usual.final.get("accuracy") == pytest.approx(other.final.get("accuracy"), abs=1e-10)
+
+
+@pytest.mark.parametrize("variant", ["cfl", "cgpfl_like", "fesem", "fesem personal", "lcfed", "mdicfl"])
+def test_clusters_change_in_these_runs(variant, fed, settings_of_a_run):
+    """A clustering that stands still would prove little in the tests that hold for every method."""
+    found = simulate(make(variant, fed), fed, **settings_of_a_run)
+    assert sum(row["moved"] for row in found.rounds) > 0
+    if variant == "cfl":
+        assert [row["clusters"] for row in found.rounds][:3] == [1, 2, 3]
 
 
 @pytest.mark.parametrize("trainer", ["auto", "stacked"])

@@ -84,35 +84,41 @@ class LCFed(Method):
         if self.rank is not None:  # line 2, Section III-B: M from every device's first steps, sent to all once
             everybody = torch.arange(n)
             sample = net.call(everybody, self.client_sample, down={"model": model})["model"].dense()
-            server["projection"] = decompose(sample, self.rank, centred=self.decomposition == "pca")
-            net.call(everybody, lambda *_: {}, down={"M": server["projection"]})
+            M = decompose(sample, self.rank, centred=self.decomposition == "pca")
+            net.call(everybody, lambda *_: {}, down={"M": M})
+            z = (model @ M).double()  # in float64, where means of equal models stay equal
+            server |= {"projection": M, "z": z.expand(n, -1).clone(), "z_centres": z.expand(self.k, -1).clone()}
         return server
 
     def round(self, server, clients, net):
-        centres, assign, models = server["centres"], server["assign"].clone(), server["models"].clone()
-        M = server.get("projection")
+        assign, models, M = server["assign"].clone(), server["models"].clone(), server.get("projection")
         up = net.call(
             clients,
             partial(self.client, server["initial"], M),
             down={"phi": server["phi"]} if self.lam else {},
-            per_client={"centre": Pick(centres, assign[clients])},  # line 6
+            per_client={"centre": Pick(server["centres"], assign[clients])},  # line 6
         )
         models[clients] = up["model"].dense()
-        if M is None:
-            points, goals = up["model"].dense(), centres
-        else:  # in float64, where equal centres stay equal
-            points, goals = up["z"].dense(), centres.double() @ M.double()
-        assign[clients] = closest(points, goals, assign[clients])  # line 10
         chosen = torch.arange(net.task.clients) if self.average == "all" else clients
-        rows = Rows([models[chosen]])  # line 11
         m, dim = len(clients), net.task.model.size
+        if M is None:
+            assign[clients] = closest(models[clients], server["centres"], assign[clients])  # line 10
+            low, flops = {}, similarity_flops(m, self.k, dim)
+        else:  # M' Omega_k is the mean of its members' z_i, so that the server never multiplies by M
+            z = server["z"].clone()
+            z[clients] = up["z"].dense().double()
+            assign[clients] = closest(z[clients], server["z_centres"], assign[clients])
+            means = Rows([z[chosen]]).mean_by(assign[chosen], self.k, keep=server["z_centres"])
+            low, flops = {"z": z, "z_centres": means}, similarity_flops(m, self.k, self.rank) + z[chosen].numel()
+        rows = Rows([models[chosen]])  # line 11
         return {
             **server,
+            **low,
             "models": models,
-            "centres": rows.mean_by(assign[chosen], self.k, keep=centres),
+            "centres": rows.mean_by(assign[chosen], self.k, keep=server["centres"]),
             "phi": rows.mean()[self.embedding(net.task.model)],
             "assign": assign,
-            "server_flops": similarity_flops(m, self.k, self.rank or dim),
+            "server_flops": flops,
             "client_flops": 0 if M is None else 2 * m * dim * self.rank,
         }
 

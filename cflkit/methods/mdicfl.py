@@ -34,10 +34,13 @@ class MDICFL(Method):
         Who weighs classes: the server, which is sent every client's label ratios once (Algorithm 1), or the client,
         which is sent its class-wise distances in a second exchange (Algorithm 2). Both assign alike.
     init : {"common", "distinct"}
-        K equal initial models or different ones. The paper does not say; from distinct ones clients hardly ever
-        leave their random first cluster.
+        K equal initial models, which is our choice, or different ones, which is how the text reads (Section 3.4
+        draws models and clusters at random). From distinct ones, with back-searching, clients of a small network
+        that takes few steps hardly ever leave their first cluster; with the generator they do, and those of a
+        LeNet that takes many steps.
     warmup : int
-        Rounds of FedAvg before clustering starts.
+        Rounds of FedAvg, from the first initial model, before clustering starts: then all K models are equal,
+        whatever `init` says.
     samples : int
         Pseudo-samples of each class and cluster (M).
     prior_mean, prior_weight : float
@@ -245,7 +248,11 @@ class MDICFL(Method):
 
 
 class Generator(nn.Module):
-    """Two dense layers with BatchNorm and ReLU between: noise of length 16 and a class in, an image out."""
+    """Two dense layers with BatchNorm and ReLU between: noise of length 16 and a class in, an image out.
+
+    The paper states no more than this. The width between the layers and the tanh, which keeps pixels in the range
+    of images normalised to [-1, 1], are our assumptions.
+    """
 
     def __init__(self, classes: int, shape: tuple[int, int, int], noise: int = 16, hidden: int = 256):
         super().__init__()
