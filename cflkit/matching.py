@@ -44,20 +44,20 @@ def align(vector: Tensor, centre: Tensor, model: Model) -> Tensor:
     """
     out = vector.clone()
     mine, goal = model.views(out), model.views(centre)
-    layers, before = _layers(model), None
+    layers = _layers(model)
+    before = torch.arange(mine[f"{layers[0]}.weight"].shape[:2][-1])  # an image's channels or pixels stay
     for layer in layers:
         weight = mine[f"{layer}.weight"]
         if weight.dim() == 1:  # a normalisation: its numbers follow the units of the layer below
             _permute(mine, layer, before)
             continue
-        if before is not None:  # so do the inputs; a map is a block of inputs
-            blocks = weight.reshape(len(weight), len(before), -1)
-            weight.copy_(blocks[:, before].reshape(weight.shape))
+        blocks = weight.reshape(len(weight), len(before), -1)  # so do inputs; a map is a block of them
+        weight.copy_(blocks[:, before].reshape(weight.shape))
         if layer == layers[-1]:
             break  # outputs are classes: they have an order
         ours, theirs = _units(mine, layer), _units(goal, layer)
         cost = torch.cdist(theirs, ours).square().cpu().numpy()
-        before = torch.from_numpy(linear_sum_assignment(cost)[1]).to(vector.device)
+        before = torch.from_numpy(linear_sum_assignment(cost)[1])
         _permute(mine, layer, before)
     return out
 
@@ -76,7 +76,7 @@ def alignable(model: Model, shape: tuple[int, int, int]) -> bool:
     x = torch.arange(4 * math.prod(shape), dtype=model.dtype, device=model.device).sin().view(4, *shape)
     with torch.no_grad():
         before, after = (model.forward(vector, x) for vector in (one, align(one, other, model)))
-    return bool((after - before).norm() <= 1e-3 * before.norm())
+    return bool(1e3 * (after - before).norm() <= before.norm())
 
 
 def _layers(model: Model) -> list[str]:
@@ -84,11 +84,10 @@ def _layers(model: Model) -> list[str]:
     return [name.removesuffix(".weight") for name in model.parameters if name.endswith(".weight")]
 
 
-def _permute(views: dict[str, Tensor], layer: str, order: Tensor | None) -> None:
-    """Put everything that a layer has for each unit into that order; as it is if None."""
+def _permute(views: dict[str, Tensor], layer: str, order: Tensor) -> None:
+    """Put all that a layer has for each unit into that order."""
     for name in ("weight", "bias", "running_mean", "running_var"):
-        value = views.get(f"{layer}.{name}")
-        if order is not None and value is not None:
+        if (value := views.get(f"{layer}.{name}")) is not None:
             value.copy_(value[order])
 
 

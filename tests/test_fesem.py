@@ -345,12 +345,11 @@ def shuffled(vector, model, seed):
     torch.manual_seed(seed)
     out = vector.clone()
     views, names = model.views(out), [n.removesuffix(".weight") for n in model.parameters if n.endswith("weight")]
-    order = None
+    order = torch.arange(views[f"{names[0]}.weight"].shape[:2][-1])
     for name in names:
         if (weight := views[f"{name}.weight"]).dim() > 1:
-            if order is not None:
-                blocks = weight.reshape(len(weight), len(order), -1)
-                weight.copy_(blocks[:, order].reshape(weight.shape).clone())
+            blocks = weight.reshape(len(weight), len(order), -1)
+            weight.copy_(blocks[:, order].reshape(weight.shape).clone())
             order = torch.randperm(len(weight)) if name != names[-1] else torch.arange(len(weight))
         for own in [key for key in views if key.startswith(f"{name}.")]:
             views[own].copy_(views[own][order].clone())
@@ -412,6 +411,18 @@ def test_matching_is_refused_before_any_work_where_units_cannot_be_renamed_layer
         simulation(FeSEM(k=1, average="matched"), fed, model=model)
     line = "average = 'matched': must be index for this model, whose layers do not follow in a row"
     assert str(error.value) == line
+
+
+def normalised_inputs():
+    return nn.Sequential(nn.BatchNorm2d(3), nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(16, 2))
+
+
+def test_matching_leaves_inputs_where_they_are_and_takes_a_model_that_says_nothing():
+    model = Model(normalised_inputs)
+    assert alignable(model, (3, 4, 4))
+    common = shaken(model)
+    assert torch.equal(align(shuffled(common, model, 1), common, model), common)
+    assert alignable(Model(zeros), (1, 1, 2))
 
 
 def test_matching_units_that_are_in_place_already_is_the_plain_mean():
