@@ -284,15 +284,17 @@ def test_a_personal_start_is_pulled_to_the_centre_by_hand():
 
 # ------------------------------------------------------------------ the released score, the number of centres
 def test_the_released_score_asks_every_centre_about_every_client():
-    """Two clients of one and three images, whose tests mirror each other; two centres, each right on one test."""
+    """Two clients of one and three images, whose tests mirror each other; a centre for each test, one for none."""
     left, right = (np.array([[0, 9]]), np.array([1])), (np.array([[9, 0]] * 3), np.array([1] * 3))
     fed = federation(left, right)
     tests = replace(fed.test, offset=torch.tensor([0, 1, 4]))
     rig = simulation(FeSEM(k=2), replace(fed, test=tests, test_of=torch.arange(2)), personal_clients=2)
     to_one = torch.tensor([0.0, 0.0, -1.0, 1.0, 0.0, 0.0], dtype=torch.float64)  # label 1 where the second pixel is
-    centres = torch.stack([to_one, -to_one])
+    centres = torch.stack([to_one, -to_one, torch.zeros(6).double()])
     found = released_score(rig, History(server={"centres": centres, "assign": torch.tensor([0, 1])}))
-    assert found == {"each": [0.25, 0.75], "micro": 0.75, "mean": 0.5, "macro": 0.5}
+    assert found == {"each": [0.25, 0.75, 0.0], "micro": 0.75, "mean": pytest.approx(1 / 3), "macro": 0.0}
+    found = released_score(rig, History(server={"centres": centres[:2], "assign": torch.tensor([0, 1])}))
+    assert (found["micro"], found["macro"]) == (0.75, 0.5)  # by images, by clients
     assert rig.evaluate({"centres": centres, "assign": torch.tensor([0, 1])}, Memory())["accuracy_micro"] == 1.0
 
 
@@ -313,6 +315,24 @@ def test_k_is_scored_by_the_centres_on_the_clients_training_images_and_by_the_ob
     assert table.index.tolist() == [1, 2, 4] and table.loc[2, "sizes"] == [2, 2]
     assert table.columns.tolist() == ["accuracy", "objective", "sizes"]
     assert inspect.signature(score_k).parameters["nodes"].default == 100  # the paper's number
+
+
+def test_k_is_tried_for_three_rounds_with_the_method_that_is_asked_for():
+    method, how = FeSEM(lam=0.5), {"model": regression(), "local": SGD(0.1, epochs=2), "progress": False}
+    tried = score_k([2], federation(*CLIENTS), method=method, **how).loc[2, "objective"]
+    assert tried == run(replace(method, k=2), federation(*CLIENTS), **how, rounds=3).final["objective"]
+    assert tried != score_k([2], federation(*CLIENTS), **how).loc[2, "objective"]
+
+
+def test_the_nodes_that_try_k_are_drawn_by_the_runs_seed():
+    def tried(**settings):
+        how = {"model": regression(), "local": SGD(0.1), "rounds": 0, "nodes": 2, "progress": False}
+        return score_k([1], federation(*CLIENTS), **(how | settings)).loc[1, "objective"]
+
+    assert tried() == tried(seed=0)
+    assert len({tried(seed=seed) for seed in range(8)}) > 2
+    with pytest.raises(ValueError, match=r"^nodes = 0: must be a finite number greater than 0$"):
+        tried(nodes=0)
 
 
 def test_trying_k_scores_no_personal_models(monkeypatch):
@@ -480,7 +500,9 @@ def test_a_round_recovers_each_clusters_model_from_shuffled_copies(ragged, weigh
 
 # ------------------------------------------------------------------ bad input
 @pytest.mark.parametrize(
-    "wrong", [{"k": 0}, {"lam": -1.0}, {"sub": "first"}, {"init": "x"}, {"start_from": "x"}, {"average": "x"}]
+    "wrong",
+    [{"k": 0}, {"lam": -1.0}, {"sub": "first"}, {"init": "x"}, {"start_from": "x"}, {"average": "x"},
+     {"weights": "x"}],
 )
 def test_bad_hyper_parameters_are_named(wrong):
     ((name, _),) = wrong.items()
