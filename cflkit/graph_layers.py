@@ -53,7 +53,8 @@ class GraphLayer(nn.Module):
     """The D domain-specific versions of one layer, joined by a graph convolution (Eqs. 4 and 5).
 
     With q the number of weights and biases of the layer, V is (D, q), one row a domain, and what is used in its
-    place is sigma(A V W). W starts at the identity, so that training starts at plain residual adapters.
+    place is sigma(A V W). W starts at the identity, so that training starts at plain residual adapters. Each row of
+    V is a draw by the layer's own initialisation, which for a normalisation is a constant: see :meth:`scatter`.
 
     Parameters
     ----------
@@ -92,6 +93,16 @@ class GraphLayer(nn.Module):
         if residual:
             self.lam = nn.Parameter(torch.tensor(float(lam))) if learn_lam else lam
         self.given: tuple[Tensor, Tensor] | None = None  # adjacency and domains of the images at hand
+
+    def scatter(self) -> None:
+        """Add independent draws from [0, 0.1) to V, for a normalisation, all of whose domains start alike.
+
+        A normalisation usually starts at constants, scales 1 and offsets 0. The paper does not say how its domains
+        start; that they are drawn is our assumption. The sign matters: the ReLU passes no gradient to what is not
+        positive, so that offsets of 0, and their columns of W, would never move.
+        """
+        with torch.no_grad():
+            self.V += 0.1 * torch.rand_like(self.V)
 
     @property
     def kernel(self) -> int:
@@ -188,6 +199,9 @@ class GraphNetwork(nn.Module):
                 layer = _emptied(base, name, layer)
             layer.register_forward_hook(twin)
         self.student = None if pool is None else DomainClassifier(shape, domains, pool)
+        for twin in self.graph:  # last, so that all else is drawn as it would be without
+            if twin.place is None:
+                twin.scatter()
         self.register_buffer("A", torch.eye(domains))
 
     def forward(self, x: Tensor, domain: Tensor | None = None) -> Tensor:

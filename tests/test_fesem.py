@@ -2,7 +2,6 @@
 
 import inspect
 from dataclasses import replace
-from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -10,14 +9,14 @@ import torch
 from every import bits
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny import federation, network, regression, run, simulation, train
+from tiny import federation, gradient, network, regression, run, simulation, train, zeros
 from torch import nn
 
 from cflkit import metrics
 from cflkit.flat import Model
-from cflkit.matching import align, matched_mean
+from cflkit.matching import align, alignable, matched_mean
 from cflkit.memory import Memory
-from cflkit.methods import FedAvg, FedProx, FeSEM, LocalOnly
+from cflkit.methods import FedAvg, FedProx, FeSEM, LocalOnly, OracleClusters
 from cflkit.methods.fesem import released_score, score_k
 from cflkit.models import build
 from cflkit.network import Rows, Uploads
@@ -65,6 +64,47 @@ def test_one_centre_is_uniform_fedavg_one_round_ahead(fed):
     assert torch.equal(ours, theirs)
 
 
+@pytest.mark.parametrize("weights", ["uniform", "n"])
+def test_one_centre_weighs_clients_of_unequal_sizes_as_fedavg_does(weights):
+    """Sizes 2, 2, 2 and 1: Eq. 9 is a plain mean, whatever FedAvg's own default."""
+    settings, fed = {"local": SGD(0.1, epochs=2)}, federation(*CLIENTS)
+    ours = run(FeSEM(k=1, weights=weights), fed, rounds=2, **settings).server["centres"][0]
+    theirs = {w: run(FedAvg(weights=w), fed, rounds=3, **settings).server["model"] for w in ("uniform", "n")}
+    close(ours, theirs[weights])
+    assert (theirs["n"] - theirs["uniform"]).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("weights", ["uniform", "n"])
+def test_clusters_that_do_not_move_are_oracle_clusters_one_round_ahead(weights):
+    """The oracle weighs by n_i, as ``weights="n"`` does at any sizes; uniform weights do at equal ones."""
+    last = CLIENTS[3] if weights == "n" else tuple(np.repeat(part, 2, axis=0) for part in CLIENTS[3])
+    settings, fed = {"local": SGD(0.1, epochs=2)}, federation(*CLIENTS[:3], last)
+    ours = run(FeSEM(k=2, weights=weights), fed, rounds=2, **settings)
+    truth = OracleClusters((0, 0, 1, 1))
+    theirs = run(truth, fed, rounds=3, **settings).server["models"]
+    assert [row["moved"] for row in ours.rounds] == [0] * 3
+    for client, k in enumerate(truth.cluster):
+        close(ours.server["centres"][ours.server["assign"][client]], theirs[k])
+
+
+@pytest.mark.parametrize("start_from", ["centre", "personal"])
+def test_a_pull_as_strong_as_the_rate_allows_resets_to_the_centre(start_from):
+    """2 lambda eta = 1: every step from W ends at centre - eta grad L_s(W)."""
+    eta, steps = 0.1, 3
+    method = FeSEM(k=2, lam=1 / (2 * eta), start_from=start_from)
+    rig = simulation(method, federation(*CLIENTS), local=SGD(eta, epochs=steps))
+    memory, centres = Memory(), np.random.default_rng(0).normal(size=(2, 6))
+    server = method.start(rig.network(0, memory))
+    begin = [memory.get("personal", i).numpy() for i in range(4)]
+    server |= {"centres": torch.tensor(centres), "assign": torch.tensor([0, 1, 1, 0])}
+    method.round(server, torch.arange(4), rig.network(1, memory))
+    for i, k in enumerate([0, 1, 1, 0]):
+        w = begin[i] if start_from == "personal" else centres[k]
+        for _ in range(steps):
+            w = centres[k] - eta * gradient(w, *CLIENTS[i])
+        close(memory.get("personal", i), w)
+
+
 def test_one_centre_with_a_pull_is_fedprox_with_twice_the_weight(fed):
     settings = MINIBATCH | {"local": SGD(0.1, epochs=2)}
     method = FeSEM(k=1, lam=0.2)
@@ -108,6 +148,35 @@ def test_e_and_m_never_raise_the_clustering_objective_and_m_minimises_it(seed):
     assert method.objective(models, assign, best + 1e-3 * torch.randn_like(best), every) > after_m
     empty = [k for k in range(3) if k not in assign.tolist()]
     assert torch.equal(best[empty], centres[empty])
+
+
+# Kernels part clients 0 and 1 from 2 and 3, biases part 0 and 2 from 1 and 3, and are farther apart. With pixels
+# +-0.3 and zero weights one step of rate 0.1 moves a kernel's first column by +-0.015 and biases by +-0.05.
+CROSSED = [(np.array([[60, 30]]), np.array([0])), (np.array([[0, 30]]), np.array([1])),
+           (np.array([[0, 30]]), np.array([0])), (np.array([[60, 30]]), np.array([1]))]  # fmt: skip
+
+
+def crossed():
+    return federation(*CROSSED, scale=100.0, mean=0.3)
+
+
+@pytest.mark.parametrize(("sub", "pairs", "left"), [("last", [0, 0, 1, 1], 0.0), ("all", [0, 1, 0, 1], 4.5e-4)])
+def test_the_first_clusters_are_those_that_the_distance_sees(sub, pairs, left):
+    history = run(FeSEM(k=2, sub=sub), crossed(), model=zeros, rounds=0)
+    assert metrics.moved(torch.tensor(pairs), history.server["assign"]) == 0
+    assert history.final["objective"] == pytest.approx(left, abs=1e-15)  # two entries of 0.015 to the mean
+
+
+@pytest.mark.parametrize(("sub", "k"), [("last", 1), ("all", 0)])
+def test_a_round_moves_a_client_by_what_the_distance_sees(sub, k):
+    """Client 0 trains from centre 0; centre 1 has the kernel it arrives at, and biases far away."""
+    method = FeSEM(k=2, sub=sub)
+    rig = simulation(method, crossed(), model=zeros)
+    centres = torch.zeros(2, 6, dtype=torch.float64)
+    centres[1] = torch.tensor([0.015, 0.0, -0.015, 0.0, 9.0, 9.0])
+    server = {"centres": centres, "assign": torch.zeros(4, dtype=torch.int64)}
+    found = method.round(server, torch.tensor([0]), rig.network(1, Memory()))
+    assert found["assign"].tolist() == [k, 0, 0, 0]
 
 
 def test_ties_go_to_the_lowest_centre():
@@ -199,17 +268,33 @@ def test_personal_start_goes_on_from_the_devices_own_model():
         close(server.memory.get("personal", client), model)
 
 
+def test_a_personal_start_is_pulled_to_the_centre_by_hand():
+    own = [train(initial(), *c, steps=2, pull=2 * 0.3, centre=initial()) for c in CLIENTS]
+    for _ in range(2):
+        centres = [(own[0] + own[1]) / 2, (own[2] + own[3]) / 2]
+        own = [train(w, *c, steps=2, pull=2 * 0.3, centre=centres[i // 2])
+               for i, (w, c) in enumerate(zip(own, CLIENTS, strict=True))]  # fmt: skip
+    method = FeSEM(k=2, lam=0.3, start_from="personal")
+    found = run(method, federation(*CLIENTS), local=SGD(0.1, epochs=2), rounds=2)
+    means = [(own[0] + own[1]) / 2, (own[2] + own[3]) / 2]
+    for client, model in enumerate(own):
+        close(found.memory.get("personal", client), model)
+        close(found.server["centres"][found.server["assign"][client]], means[client // 2])
+
+
 # ------------------------------------------------------------------ the released score, the number of centres
 def test_the_released_score_asks_every_centre_about_every_client():
-    """Two clients of one and three images, whose tests mirror each other; two centres, each right on one test."""
+    """Two clients of one and three images, whose tests mirror each other; a centre for each test, one for none."""
     left, right = (np.array([[0, 9]]), np.array([1])), (np.array([[9, 0]] * 3), np.array([1] * 3))
     fed = federation(left, right)
     tests = replace(fed.test, offset=torch.tensor([0, 1, 4]))
     rig = simulation(FeSEM(k=2), replace(fed, test=tests, test_of=torch.arange(2)), personal_clients=2)
     to_one = torch.tensor([0.0, 0.0, -1.0, 1.0, 0.0, 0.0], dtype=torch.float64)  # label 1 where the second pixel is
-    centres = torch.stack([to_one, -to_one])
+    centres = torch.stack([to_one, -to_one, torch.zeros(6).double()])
     found = released_score(rig, History(server={"centres": centres, "assign": torch.tensor([0, 1])}))
-    assert found == {"each": [0.25, 0.75], "micro": 0.75, "mean": 0.5, "macro": 0.5}
+    assert found == {"each": [0.25, 0.75, 0.0], "micro": 0.75, "mean": pytest.approx(1 / 3), "macro": 0.0}
+    found = released_score(rig, History(server={"centres": centres[:2], "assign": torch.tensor([0, 1])}))
+    assert (found["micro"], found["macro"]) == (0.75, 0.5)  # by images, by clients
     assert rig.evaluate({"centres": centres, "assign": torch.tensor([0, 1])}, Memory())["accuracy_micro"] == 1.0
 
 
@@ -230,6 +315,24 @@ def test_k_is_scored_by_the_centres_on_the_clients_training_images_and_by_the_ob
     assert table.index.tolist() == [1, 2, 4] and table.loc[2, "sizes"] == [2, 2]
     assert table.columns.tolist() == ["accuracy", "objective", "sizes"]
     assert inspect.signature(score_k).parameters["nodes"].default == 100  # the paper's number
+
+
+def test_k_is_tried_for_three_rounds_with_the_method_that_is_asked_for():
+    method, how = FeSEM(lam=0.5), {"model": regression(), "local": SGD(0.1, epochs=2), "progress": False}
+    tried = score_k([2], federation(*CLIENTS), method=method, **how).loc[2, "objective"]
+    assert tried == run(replace(method, k=2), federation(*CLIENTS), **how, rounds=3).final["objective"]
+    assert tried != score_k([2], federation(*CLIENTS), **how).loc[2, "objective"]
+
+
+def test_the_nodes_that_try_k_are_drawn_by_the_runs_seed():
+    def tried(**settings):
+        how = {"model": regression(), "local": SGD(0.1), "rounds": 0, "nodes": 2, "progress": False}
+        return score_k([1], federation(*CLIENTS), **(how | settings)).loc[1, "objective"]
+
+    assert tried() == tried(seed=0)
+    assert len({tried(seed=seed) for seed in range(8)}) > 2
+    with pytest.raises(ValueError, match=r"^nodes = 0: must be a finite number greater than 0$"):
+        tried(nodes=0)
 
 
 def test_trying_k_scores_no_personal_models(monkeypatch):
@@ -262,29 +365,84 @@ def shuffled(vector, model, seed):
     torch.manual_seed(seed)
     out = vector.clone()
     views, names = model.views(out), [n.removesuffix(".weight") for n in model.parameters if n.endswith("weight")]
-    for below, above in pairwise(names):
-        order = torch.randperm(len(views[f"{below}.weight"]))
-        for part in ("weight", "bias"):
-            views[f"{below}.{part}"].copy_(views[f"{below}.{part}"][order].clone())
-        upper = views[f"{above}.weight"]
-        blocks = upper.reshape(len(upper), len(order), -1)
-        upper.copy_(blocks[:, order].reshape(upper.shape).clone())
+    order = torch.arange(views[f"{names[0]}.weight"].shape[:2][-1])
+    for name in names:
+        if (weight := views[f"{name}.weight"]).dim() > 1:
+            blocks = weight.reshape(len(weight), len(order), -1)
+            weight.copy_(blocks[:, order].reshape(weight.shape).clone())
+            order = torch.randperm(len(weight)) if name != names[-1] else torch.arange(len(weight))
+        for own in [key for key in views if key.startswith(f"{name}.")]:
+            views[own].copy_(views[own][order].clone())
     return out
 
 
-@pytest.mark.parametrize("name, shape", [("mlp8", (1, 4, 4)), ("lenet", (1, 28, 28))])
+def shaken(model, seed=0):
+    """No two units alike, in nothing: an initial model has equal scales, offsets and running statistics."""
+    return model.init(seed) + 0.1 * torch.rand(model.size, generator=torch.Generator().manual_seed(seed)).double()
+
+
+@pytest.mark.parametrize("name, shape", [("mlp8", (1, 4, 4)), ("lenet", (1, 28, 28)),
+                                         ("leaf_celeba", (3, 12, 12)), ("leaf_celeba_running", (3, 12, 12))])
 def test_matching_recovers_a_common_model_from_shuffled_copies_exactly(name, shape):
     model = Model(lambda: build(name, shape, 10))
-    common = model.init(3)
+    common = shaken(model, 3)
     copies = torch.stack([shuffled(common, model, seed) for seed in range(3)])
     x = torch.randn(5, *shape, dtype=torch.float64)
     assert torch.allclose(model.forward(copies[1], x), model.forward(common, x), atol=1e-12)
     for copy in copies:
         assert torch.equal(align(copy, common, model), common)
+    near = align(copies[0], model.init(4), model)  # a centre whose units are others
+    assert torch.allclose(model.forward(near, x), model.forward(common, x), atol=1e-12)
     groups = torch.zeros(3, dtype=torch.int64)
     found = matched_mean(Rows([copies]), groups, common[None], model)[0]
     assert torch.allclose(found, common, atol=1e-15)
     assert not torch.allclose(copies.mean(0), common, atol=1e-3)  # averaging by index does not
+    assert alignable(model, shape)
+
+
+class Shortcut(nn.Module):
+    """Every layer fits the one before; but the first also feeds the last."""
+
+    def __init__(self):
+        super().__init__()
+        self.one, self.two, self.decision = nn.Linear(16, 5), nn.Linear(5, 5), nn.Linear(5, 2)
+
+    def forward(self, x):
+        z = self.one(x.flatten(1))
+        return self.decision(z + self.two(z.relu()))
+
+
+def after_the_decision():
+    return nn.Sequential(nn.Flatten(), nn.Linear(16, 2), nn.BatchNorm1d(2))
+
+
+def wide_normalisation():
+    return nn.Sequential(nn.Conv2d(1, 2, 3), nn.Flatten(), nn.BatchNorm1d(8), nn.Linear(8, 2))
+
+
+@pytest.mark.parametrize("model", [Shortcut, after_the_decision, wide_normalisation, "resnet18", "mobilenetv2"])
+def test_matching_is_refused_before_any_work_where_units_cannot_be_renamed_layer_by_layer(model):
+    side = 5 if isinstance(model, str) else 4
+    fed = federation(*[(np.ones((1, side * side), int), np.array([1]))] * 2)
+    square = replace(fed.train, pool=fed.train.pool.view(-1, 1, side, side))
+    fed = replace(fed, train=square, test=replace(fed.test, pool=square.pool))
+    simulation(FeSEM(k=1), fed, model=model)
+    with pytest.raises(ValueError) as error:
+        simulation(FeSEM(k=1, average="matched"), fed, model=model)
+    line = "average = 'matched': must be index for this model, whose layers do not follow in a row"
+    assert str(error.value) == line
+
+
+def normalised_inputs():
+    return nn.Sequential(nn.BatchNorm2d(3), nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(16, 2))
+
+
+def test_matching_leaves_inputs_where_they_are_and_takes_a_model_that_says_nothing():
+    model = Model(normalised_inputs)
+    assert alignable(model, (3, 4, 4))
+    common = shaken(model)
+    assert torch.equal(align(shuffled(common, model, 1), common, model), common)
+    assert alignable(Model(zeros), (1, 1, 2))
 
 
 def test_matching_units_that_are_in_place_already_is_the_plain_mean():
@@ -312,14 +470,39 @@ def test_units_that_differ_in_their_bias_alone_are_matched():
     assert torch.equal(align(turned, centre, model), centre)
 
 
-def test_matched_averaging_serves_in_the_m_step(fed):
-    server = run(FeSEM(average="matched", k=2), fed, rounds=1, **MINIBATCH).server
-    assert server["centres"].isfinite().all()
+@pytest.mark.parametrize("weights", ["uniform", "n"])
+def test_a_round_recovers_each_clusters_model_from_shuffled_copies(ragged, weights):
+    """Clients hold renamed copies, and hardly train: matched averaging is the copies' model, by index it is not.
+
+    The copies of cluster 1 are two models, a distance apart that the clients' weights divide.
+    """
+    fed, how = ragged(1, 2, 3, 5, 7), {"model": "mlp4", "local": SGD(1e-14)}
+    method = FeSEM(k=3, start_from="personal", average="matched", weights=weights)
+    rig = simulation(method, fed, **how)
+    model, memory = rig.model, Memory()
+    centres = torch.stack([shaken(model, k) for k in range(3)])
+    centres[1, -1], centres[2, -1] = 1e3, 1e6  # decision biases say whose copy a model is, whatever its order
+    held, assign = torch.stack([centres[k] for k in (0, 0, 1, 1, 1)]), torch.tensor([0, 0, 1, 1, 1])
+    held[4, -1] += 1.0
+    for client, w in enumerate(held):
+        memory.put("personal", client, shuffled(w, model, client), 0)
+    server = {"centres": centres, "assign": assign}
+    for average, recovers in (("matched", True), ("index", False)):
+        net = rig.network(1, memory)
+        found = replace(method, average=average).round(server, torch.arange(5), net)
+        assert found["assign"].tolist() == assign.tolist()
+        wanted = centres.clone()
+        wanted[1, -1] += 1 / 3 if weights == "uniform" else 7 / 15
+        gap = (found["centres"] - wanted).abs().amax(1)
+        assert (gap[:2] < 1e-9).all() if recovers else (gap[:2] > 1e-2).all()
+        assert gap[2] == 0
 
 
 # ------------------------------------------------------------------ bad input
 @pytest.mark.parametrize(
-    "wrong", [{"k": 0}, {"lam": -1.0}, {"sub": "first"}, {"init": "x"}, {"start_from": "x"}, {"average": "x"}]
+    "wrong",
+    [{"k": 0}, {"lam": -1.0}, {"sub": "first"}, {"init": "x"}, {"start_from": "x"}, {"average": "x"},
+     {"weights": "x"}],
 )
 def test_bad_hyper_parameters_are_named(wrong):
     ((name, _),) = wrong.items()

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from every import bits, remembered
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.stats import trim_mean
 from sklearn.exceptions import ConvergenceWarning
@@ -968,10 +968,8 @@ def models_of(method, clients, **how):
 UNIFORM = [(np.repeat(x[:1], 3, axis=0), np.repeat(y[:1], 3)) for x, y in CLIENTS]  # whatever is held out is alike
 
 
-@settings(max_examples=2)
-@given(order=st.permutations(range(N)))
 @pytest.mark.parametrize("name", ALL)
-def test_the_order_of_clients_does_not_matter(name, order):
+def test_the_order_of_clients_does_not_matter(name):
     method, clients = ALL[name], CLIENTS
     if name == "fedfomo":
         method, clients = FedFomo(models=4), UNIFORM
@@ -980,8 +978,9 @@ def test_the_order_of_clients_does_not_matter(name, order):
     if name == "cgpfl_like":
         method = CGPFLLike(k=1)  # with more, clusters begin by chance
     how = {"rounds": 2, "model": two_layers, **THREE_STEPS}
-    plain, permuted = (models_of(method, c, **how) for c in (clients, [clients[i] for i in order]))
-    close(permuted, plain[list(order)], 1e-9)
+    plain = models_of(method, clients, **how)
+    for order in ([1, 2, 3, 4, 0], [4, 2, 0, 3, 1], [0, 3, 2, 1, 4]):
+        close(models_of(method, [clients[i] for i in order], **how), plain[order], 1e-9)
     assert name in ("scaffold", "scaffold I", "feddane", "feddane same", "feddist") or np.ptp(plain, 0).max() > 1e-3
 
 

@@ -35,9 +35,10 @@ class FedCG(Method):
 
     What the paper leaves open is settled so: A stays what it was at the start until the teacher is first
     refreshed, and follows Eq. (6) after every round from then on; there is one A, from the parameters of all graph
-    layers together, and no gradient goes through it; W starts at the identity and every lambda at 1; the student
-    sees the batches of the network, in the same pass. Normalisation by batch or by running statistics is the
-    model's choice (``leaf_celeba`` or ``leaf_celeba_running``).
+    layers together, and no gradient goes through it; W starts at the identity and every lambda at 1; scales and
+    offsets of a normalisation start a little above 1 and 0, each domain's at its own; the student sees the batches
+    of the network, in the same pass. Normalisation by batch or by running statistics is the model's choice
+    (``leaf_celeba`` or ``leaf_celeba_running``).
 
     Parameters
     ----------
@@ -198,7 +199,10 @@ class FedCG(Method):
         """The domain of every image (n_i,) of each client; none of them changes during a round."""
         if self.clusters == "oracle":
             require(data.tags(0) is not None, "clusters", "oracle", "another where images have no true domain")
-            return [data.tags(i) for i in range(len(data))]
+            found = [data.tags(i) for i in range(len(data))]
+            top = int(torch.cat(found).max())
+            require(top < self.domains, "domains", self.domains, f"above the largest true domain, {top}")
+            return found
         if self.clusters == "kmeans":
             return [c.expand(int(n)) for c, n in zip(down["cluster"], data.sizes, strict=True)]
         classifier = self.classifier(base, data.shape)

@@ -11,7 +11,7 @@ from torch import Tensor
 from cflkit import rng
 from cflkit.checks import one_of, positive, require
 from cflkit.federation import Federation
-from cflkit.matching import matched_mean
+from cflkit.matching import alignable, matched_mean
 from cflkit.methods.base import Method
 from cflkit.simulation import History, Simulation, simulate
 from cflkit.training import Pick, Prox
@@ -31,7 +31,8 @@ class FeSEM(Method):
         Number of centres (K).
     lam : float
         Weight of the distance to the centre in a device's loss, lambda ||W_i - centre||^2 without one half (Eq. 7
-        with alpha_i and 1/m dropped: they only rescale the learning rate).
+        with alpha_i and 1/m dropped). Where all devices hold equally many images, that only rescales the learning
+        rate; otherwise it also pulls a device harder, relative to its loss, by what it holds over the mean.
     sub : {"all", "last"}
         Parameters that the E-step's distance sees: all, or the last dense kernel (released code).
     init : {"kmeans", "random"}
@@ -39,7 +40,8 @@ class FeSEM(Method):
     start_from : {"centre", "personal"}
         Where LOCAL begins: the centre (Algorithm 2), or the device's own last model.
     average : {"index", "matched"}
-        M-step: plain mean (Eq. 9), or after matching neurons to the centre's (FeSEM-MA, Section 5.1).
+        M-step: plain mean (Eq. 9), or after matching neurons to the centre's (FeSEM-MA, Section 5.1);
+        the latter for networks whose layers follow in a row.
     weights : {"uniform", "n"}
         Weight of a device in the M-step.
     """
@@ -64,6 +66,8 @@ class FeSEM(Method):
 
     def check(self, task):
         require(self.k <= task.clients, "k", self.k, f"at most the number of clients, {task.clients}")
+        ok = self.average == "index" or alignable(task.model, task.shape)
+        require(ok, "average", self.average, "index for this model, whose layers do not follow in a row")
 
     def start(self, net):
         everybody = torch.arange(net.task.clients)

@@ -1,4 +1,4 @@
-"""Robust clustering (Ghosh et al. 2019), as FeSEM compares with it: trimmed k-means, trimmed means."""
+"""Robust clustering (Ghosh et al. 2019), FeSEM's "Robust (TKM)": trimmed k-means, trimmed means."""
 
 from dataclasses import dataclass
 
@@ -14,6 +14,11 @@ from cflkit.training import Pick
 @dataclass(frozen=True)
 class Robust(Method):
     """Three stages (Ghosh et al. 2019): local models, trimmed k-means on them, robust averaging in each cluster.
+
+    As there, clients are clustered once. There each first minimises its own loss, and the last stage trims
+    gradients; here each first trains for one round, and the last stage trims models, since models are what clients
+    send. FeSEM compares with "Robust (TKM)" without printing its settings; the code released with it goes on
+    clustering, with eight Lloyd steps at first and one in every later round.
 
     Parameters
     ----------
