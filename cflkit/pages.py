@@ -123,7 +123,9 @@ def _line(row: Row, tolerance: float, skewed: bool, also: Sequence[str]) -> list
     if not values:
         return [row.name, beside, MISSING, *(["–"] * (skewed + len(also))), "–", "–", "–", ""]
     own = list(_own(row).values())
-    others = [number(row.measured.percent(metric)) for metric in also]
+    model = "personal_" if row.metric.startswith("personal_") else ""  # of whichever model the row scores
+    found = [row.measured.percent(model + metric) for metric in also]
+    others = [number(percent) if percent else "–" for percent in found]
     gap = None if row.printed is None else [v - row.printed for v in values]
     word = "" if gap is None else "agrees" if abs(sum(gap)) / len(gap) <= tolerance else "differs"
     mix, off = number(own) if own else "–", "–" if gap is None else number(gap, sign=True)

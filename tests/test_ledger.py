@@ -166,6 +166,15 @@ def test_printed_numbers_of_one_name_are_told_as_a_range(tmp_path):
     assert "printed, against FeSEM +0.32 to +9.53; printed, against FedGroup -0.11 to" in found
 
 
+def test_other_numbers_of_a_row_are_of_the_model_it_scores(tmp_path):
+    personal = {"personal_accuracy_micro": 0.5, "personal_accuracy": 0.4, "personal_f1_micro": 0.3}
+    record(tmp_path, "fesem_femnist_60_lr03", "local", 0, **personal)
+    record(tmp_path, "fesem_femnist_60_lr03", "fedavg", 0, accuracy_micro=0.6, accuracy=0.7, f1_micro=0.8, f1=0.9)
+    found = pages.results("fesem", tmp_path, tmp_path).replace(" ", "")
+    assert "|NoFed|79.00|50.00|" in found and "|40.00|30.00|–|-29.00|1|15|" in found
+    assert "|FedAvg|84.90|60.00|" in found and "|70.00|80.00|90.00|-24.90|1|15|" in found
+
+
 def test_a_sample_of_the_data_is_told(tmp_path):
     record(tmp_path, "fesem_femnist_60", "fesem2", 0, accuracy=0.5)
     assert "a sample of the data" in verdict(tmp_path, a={"above": "fesem_femnist_60/fesem2", "than": 1}).note
