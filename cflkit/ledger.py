@@ -300,7 +300,7 @@ def decide(name: str, part: dict, numbers: dict[str, list[float]], folder: Path 
 def _too_early(paper: str, basis: dict, folder: Path) -> str:
     """Say so if a baseline was measured and has not come half of the way from chance to its printed number."""
     values, _ = _cell(basis["halfway"], folder)
-    halfway = (basis["chance"] + min(printed_numbers(paper, basis["to"]))) / 2
+    halfway = (100 / basis["classes"] + min(printed_numbers(paper, basis["to"]))) / 2
     if not values or (mean := metrics.spread(list(values.values()))["mean"]) >= halfway:
         return ""
     return f"`{basis['halfway'].split('/')[1]}` itself is at {mean:.2f}: too early to compare"
@@ -339,8 +339,7 @@ def judge(paper: str, claim: dict, folder: Path = records.FOLDER) -> Verdict:
     if runs := [run for part in known for run in part.runs]:
         seeds = min(part.seeds for part in known if part.seeds)
         notes += [f"preliminary: {seeds} seed{'s' * (seeds > 1)}"] if seeds < 3 else []
-        sample = any(protocols.protocols()[run["protocol"]].get("sample") for run in runs)
-        notes += ["a sample of the data"] if sample else []
+        notes += sorted({protocols.protocols()[run["protocol"]].get("sample", "") for run in runs} - {""})
     else:
         notes += ["the printed numbers alone"]
     return Verdict(word, "; ".join(notes), parts)

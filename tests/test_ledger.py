@@ -144,7 +144,7 @@ def test_some_parts_make_it_hold_in_part_and_missing_ones_are_told(tmp_path):
 
 def test_a_baseline_that_has_not_learnt_decides_nothing(tmp_path):
     first = {"table": "Table 4", "participation": 1.0, "method": "Global model", "metric": "test_accuracy_percent"}
-    needs = {"halfway": f"{P}/fedavg", "chance": 10, "to": first}
+    needs = {"halfway": f"{P}/fedavg", "classes": 10, "to": first}
     halfway = (10 + ledger.printed(paper="mdicfl", **first)[0]) / 200
     more = {"more": [f"{P}/ifca", f"{P}/fedavg"]}
     whole = {"says": "", "needs": needs, "parts": {"a": more}}
