@@ -175,6 +175,18 @@ def test_other_numbers_of_a_row_are_of_the_model_it_scores(tmp_path):
     assert "|FedAvg|84.90|60.00|" in found and "|70.00|80.00|90.00|-24.90|1|15|" in found
 
 
+def test_rows_without_a_curve_are_named(tmp_path):
+    record(tmp_path, "lcfed_mnist_n3", "fedavg", 0, accuracy=0.5)
+    path = record(tmp_path, "lcfed_mnist_n3", "local", 0, personal_accuracy=0.5)
+    whole = json.loads(path.read_text())
+    for row in whole["rounds"][:-1]:
+        del row["personal_accuracy"]
+    path.write_text(json.dumps(whole))
+    found = pages.results("lcfed", tmp_path, tmp_path)
+    assert "FedAvg ends at 50.0%](" in found
+    assert "\nScored after the last round alone, so not drawn: local only.\n" in found
+
+
 def test_a_sample_of_the_data_is_told(tmp_path):
     record(tmp_path, "fesem_femnist_60", "fesem2", 0, accuracy=0.5)
     assert "a sample of the data" in verdict(tmp_path, a={"above": "fesem_femnist_60/fesem2", "than": 1}).note
