@@ -16,7 +16,7 @@ import torch
 
 from benchmarks import measure
 from benchmarks.engine import WORKLOADS, Round
-from cflkit import protocols
+from cflkit.workbook import protocols
 
 WORKERS = 2
 

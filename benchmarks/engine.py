@@ -19,11 +19,11 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks import measure
 from cflkit import rng
-from cflkit.federation import Federation, Samples
-from cflkit.memory import Memory
+from cflkit.data.federation import Federation, Samples
+from cflkit.engine.memory import Memory
+from cflkit.engine.sgd import SGD
+from cflkit.engine.simulation import Simulation
 from cflkit.methods import FedAvg, StoCFL
-from cflkit.simulation import Simulation
-from cflkit.training import SGD
 
 LAM = 0.05  # StoCFL's pull towards the global model
 CLUSTERS = 4

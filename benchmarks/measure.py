@@ -13,8 +13,8 @@ from pathlib import Path
 
 import torch
 
-from cflkit.gemm import linear
-from cflkit.records import provenance
+from cflkit.engine.fast.gemm import linear
+from cflkit.workbook.records import provenance
 
 RESULTS = Path(__file__).resolve().parent / "results"
 

@@ -15,10 +15,10 @@ import torch
 
 from benchmarks import measure
 from benchmarks.engine import Round, Workload
-from cflkit import protocols
 from cflkit.checks import one_of
-from cflkit.memory import Memory
-from cflkit.training import SGD
+from cflkit.engine.memory import Memory
+from cflkit.engine.sgd import SGD
+from cflkit.workbook import protocols
 
 PROTOCOL = "stocfl_rotmnist_4800_r10"
 LABELS = ("fedavg", "ifca4", "stocfl", "stocfl-chained", "ditto")

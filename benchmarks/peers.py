@@ -38,7 +38,7 @@ from torch import Tensor, nn
 from benchmarks import engine, measure
 from benchmarks.engine import Round
 from cflkit import rng
-from cflkit.training import SGD
+from cflkit.engine.sgd import SGD
 
 WORKLOADS = tuple(w for w in engine.WORKLOADS if w.name.startswith(("A, n = 50", "B", "C, batch 10", "D")))
 TOLERANCE = 0.01  # of what the round takes off the loss

@@ -13,8 +13,8 @@ import torch
 from benchmarks import measure
 from benchmarks.engine import Round, Workload
 from cflkit.checks import one_of
-from cflkit.memory import Memory
-from cflkit.training import SGD
+from cflkit.engine.memory import Memory
+from cflkit.engine.sgd import SGD
 
 BASE = {"clients": 1000, "images": 50, "width": 2048, "participation": 0.1}
 AXES = {

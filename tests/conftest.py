@@ -9,8 +9,8 @@ import torch
 from hypothesis import Phase, settings
 
 from cflkit import federation, images
-from cflkit.federation import Federation, Samples
-from cflkit.training import SGD
+from cflkit.data.federation import Federation, Samples
+from cflkit.engine.sgd import SGD
 
 torch.set_num_threads(1)
 settings.register_profile("cflkit", deadline=None, derandomize=True, max_examples=25)
@@ -31,7 +31,7 @@ def fed(digits):
 
 @pytest.fixture
 def settings_of_a_run():
-    """What :func:`cflkit.simulation.simulate` needs besides a method and a federation."""
+    """What :func:`cflkit.engine.simulation.simulate` needs besides a method and a federation."""
     return {"model": "mlp16", "local": SGD(0.1, epochs=2, batch_size=10), "rounds": 3, "participation": 0.5,
             "progress": False}  # fmt: skip
 

@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from cflkit import methods
-from cflkit.memory import Memory
+from cflkit.engine.memory import Memory
 
 SMALL = {
     "lcfed": {"k": 3, "rank": 3},

@@ -1,8 +1,8 @@
-"""A pytest plugin: nbval starts its kernels as ``cflkit.notebooks`` does."""
+"""A pytest plugin: nbval starts its kernels as ``cflkit.workbook.notebooks`` does."""
 
 import nbval.kernel
 from jupyter_client.manager import KernelManager
 
-from cflkit.notebooks import sockets
+from cflkit.workbook.notebooks import sockets
 
 nbval.kernel.KernelManager = lambda **settings: KernelManager(**sockets(), **settings)

@@ -10,10 +10,10 @@ import pytest
 import torch
 
 from cflkit import checks, federation, images, methods, models
-from cflkit.federation import Samples
+from cflkit.data.federation import Samples
+from cflkit.engine.sgd import SGD
+from cflkit.engine.simulation import Simulation, schedule, simulate
 from cflkit.methods import IFCA, Ditto, FedAvg, OracleClusters, StoCFL
-from cflkit.simulation import Simulation, schedule, simulate
-from cflkit.training import SGD
 
 
 def refused(line, work, *args, **kwargs):

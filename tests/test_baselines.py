@@ -11,9 +11,9 @@ from torch import nn
 
 from cflkit import federation as federations
 from cflkit import methods, rng
-from cflkit.federation import Federation, Samples
+from cflkit.data.federation import Federation, Samples
+from cflkit.engine.sgd import SGD
 from cflkit.methods import IFCA, METHODS, Ditto, FedAvg, FedProx, FedSGD, LocalOnly, OracleClusters, StoCFL
-from cflkit.training import SGD
 
 # Three clients of 1, 3 and 2 samples, two pixels each.
 CLIENTS = [

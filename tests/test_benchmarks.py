@@ -11,8 +11,8 @@ import torch
 import torch.nn.functional as F
 
 from benchmarks import cores, engine, measure, peers
-from cflkit.network import Network
-from cflkit.training import SGD
+from cflkit.engine.network import Network
+from cflkit.engine.sgd import SGD
 
 
 def small(work):

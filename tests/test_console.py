@@ -8,8 +8,9 @@ import sys
 import pytest
 import yaml
 
-from cflkit import __main__ as console
-from cflkit import __version__, ledger, protocols, reproduce
+from cflkit import __version__
+from cflkit.workbook import console as console
+from cflkit.workbook import ledger, protocols, reproduce
 
 
 def test_version_and_methods(capsys):
@@ -87,7 +88,7 @@ def test_a_budget_stops_in_the_middle_and_the_next_call_goes_on(toy, capsys, mon
         if next(spent, 1):
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("cflkit.simulation.tqdm.update", alarm)
+    monkeypatch.setattr("cflkit.engine.simulation.tqdm.update", alarm)
     assert console.main(["reproduce", "t", "--seeds", "0", "--budget", "5m", "--out", "out"]) == 130
     assert "the same command goes on" in capsys.readouterr().err
     monkeypatch.undo()

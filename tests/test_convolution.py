@@ -9,10 +9,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from cflkit import convolution, models, rng
-from cflkit.convolution import quick
-from cflkit.flat import Model
-from cflkit.training import SGD, Local, Pick, Prox
+from cflkit import rng
+from cflkit.engine.fast import convolution
+from cflkit.engine.fast.convolution import quick
+from cflkit.engine.local import Local
+from cflkit.engine.rows import Pick
+from cflkit.engine.sgd import SGD, Prox
+from cflkit.models import networks as models
+from cflkit.models.flat import Model
 
 SHAPE, CLASSES = (1, 8, 8), 3
 

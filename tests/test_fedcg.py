@@ -13,11 +13,11 @@ from tiny import run, simulation
 from torch import nn
 
 from cflkit import federation as federations
-from cflkit import graph_layers, methods, metrics, models
-from cflkit.federation import Federation, Samples
-from cflkit.graph_layers import DomainClassifier, GraphLayer, GraphNetwork, adjacency, euclidean, hamming
-from cflkit.methods import FedAvg, FedCG
-from cflkit.training import SGD
+from cflkit import methods, metrics, models
+from cflkit.data.federation import Federation, Samples
+from cflkit.engine.sgd import SGD
+from cflkit.methods import FedAvg, FedCG, graph_layers
+from cflkit.methods.graph_layers import DomainClassifier, GraphLayer, GraphNetwork, adjacency, euclidean, hamming
 
 
 def convnet():

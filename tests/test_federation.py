@@ -8,9 +8,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cflkit import federation, images, partition
-from cflkit.federation import Federation, Samples, build
-from cflkit.images import Images
+from cflkit import federation, images
+from cflkit.data import partition
+from cflkit.data.builders import build
+from cflkit.data.federation import Federation, Samples
+from cflkit.data.images import Images
 
 real = pytest.mark.skipif(
     not os.path.isdir(f"{os.environ.get('CFLKIT_DATA')}/MNIST"), reason="needs CFLKIT_DATA with MNIST"

@@ -13,15 +13,16 @@ from tiny import federation, gradient, network, regression, run, simulation, tra
 from torch import nn
 
 from cflkit import metrics
-from cflkit.flat import Model
-from cflkit.matching import align, alignable, matched_mean
-from cflkit.memory import Memory
+from cflkit.engine.memory import Memory
+from cflkit.engine.network import Uploads
+from cflkit.engine.rows import Rows
+from cflkit.engine.sgd import SGD
+from cflkit.engine.simulation import History
 from cflkit.methods import FedAvg, FedProx, FeSEM, LocalOnly, OracleClusters
 from cflkit.methods.fesem import released_score, score_k
-from cflkit.models import build
-from cflkit.network import Rows, Uploads
-from cflkit.simulation import History
-from cflkit.training import SGD
+from cflkit.methods.matching import align, alignable, matched_mean
+from cflkit.models.flat import Model
+from cflkit.models.networks import build
 
 # Four clients: 0 and 1 see label 0 to the right, 2 and 3 see it to the left.
 CLIENTS = [

@@ -7,7 +7,7 @@ import torch
 from torch import nn
 
 from cflkit import models
-from cflkit.flat import Model
+from cflkit.models.flat import Model
 
 mlp = partial(models.build, "mlp3", (1, 2, 2), 2)  # 3 x 4 + 3 + 2 x 3 + 2 = 23 numbers
 

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from tiny import federation, gradient, run, simulation, train
 from torch import nn
 
-from cflkit.memory import Memory
+from cflkit.engine.memory import Memory
+from cflkit.engine.sgd import SGD, Prox
 from cflkit.methods import CGPFLLike, FedAvg, LCFed, LocalOnly
 from cflkit.methods.lcfed import closest, decompose, similarity_flops
-from cflkit.training import SGD, Prox
 
 CLIENTS = [
     (np.array([[3, 0], [0, 3]]), np.array([0, 1])),

@@ -5,7 +5,7 @@ import json
 import pytest
 import yaml
 
-from cflkit import ledger, pages, protocols, records
+from cflkit.workbook import ledger, pages, protocols, records
 
 FIRST = {"paper": "stocfl", "table": "Table 1", "n_clients": 4800, "participation": 0.1}
 

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from tiny import federation, regression, run, simulation, train
 
 from cflkit import rng
-from cflkit.flat import Model
-from cflkit.memory import Memory
+from cflkit.engine.memory import Memory
+from cflkit.engine.sgd import SGD
 from cflkit.methods import MDICFL, FedAvg
 from cflkit.methods.mdicfl import Generator, closest, probabilities
-from cflkit.training import SGD
+from cflkit.models.flat import Model
 
 FEW = {"samples": 3, "search_steps": 5, "generator_steps": 5}
 CLIENTS = [

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cflkit.memory import ChunkMemory, Memory
+from cflkit.engine.memory import ChunkMemory, Memory
 
 CPU = torch.device("cpu")
 

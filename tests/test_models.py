@@ -6,7 +6,7 @@ from torch import nn
 from torch.func import functional_call, grad, vmap
 from torch.utils.flop_counter import FlopCounterMode
 
-from cflkit import models
+from cflkit.models import networks as models
 
 GREY, RGB = (1, 28, 28), (3, 32, 32)
 # name, shape, classes, trainable parameters, forward MFLOP a sample (a multiply-add is 2)

@@ -9,10 +9,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cflkit import network
-from cflkit.memory import Memory
-from cflkit.network import Network, Rows, _Spill
-from cflkit.training import Pick
+from cflkit.engine import network
+from cflkit.engine.memory import Memory
+from cflkit.engine.network import Network, _Spill
+from cflkit.engine.rows import Pick, Rows
 
 f64 = torch.float64
 

@@ -5,7 +5,7 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-from cflkit import notebooks
+from cflkit.workbook import notebooks
 
 PARAMETERS = """\
 # What may be changed

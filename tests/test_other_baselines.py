@@ -20,8 +20,11 @@ from tiny import federation, gradient, loss, network, run, simulation, train
 from torch import nn
 
 from cflkit import methods, rng
-from cflkit.federation import Federation, Samples
-from cflkit.memory import Memory
+from cflkit.data.federation import Federation, Samples
+from cflkit.engine.memory import Memory
+from cflkit.engine.network import Uploads
+from cflkit.engine.rows import Rows
+from cflkit.engine.sgd import SGD
 from cflkit.methods import (
     CFL,
     CGPFLLike,
@@ -41,8 +44,6 @@ from cflkit.methods import (
 from cflkit.methods.cfl import bipartition, certified, cosines
 from cflkit.methods.fedgroup import edc
 from cflkit.methods.robust import central, trimmed_kmeans, trimmed_mean
-from cflkit.network import Rows, Uploads
-from cflkit.training import SGD
 
 # Five clients of 2, 3, 2, 3 and 4 samples, two pixels each.
 # 0, 2 and 4 see label 0 to the right; 1 and 3 see it to the left.

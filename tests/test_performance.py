@@ -4,7 +4,7 @@ import json
 
 import torch
 
-from cflkit import performance
+from cflkit.workbook import performance
 
 MACHINE = {"card": None, "machine": {"processor": "a processor", "cores": 2, "threads": 1}, "date": "2026-01-02",
            "versions": {"python": "3.11", "torch": "2", "numpy": "1"}, "commit": "abc", "load": 2.0,

@@ -7,8 +7,8 @@ import torch
 from tiny import run
 
 from cflkit import federation
+from cflkit.engine.sgd import SGD
 from cflkit.methods import IFCA, FedAvg, FedProx, StoCFL
-from cflkit.training import SGD
 
 SEEDS = (0, 1, 2)
 FEW = {"model": "linear", "rounds": 4, "participation": 0.4}

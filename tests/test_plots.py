@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.text import Text
 
-from cflkit import plots
+from cflkit.workbook import plots
 
 
 @pytest.fixture(autouse=True, scope="module")

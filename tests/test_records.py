@@ -5,8 +5,9 @@ import json
 import pytest
 import torch
 
-from cflkit import methods, protocols, records
-from cflkit.simulation import Simulation
+from cflkit import methods
+from cflkit.engine.simulation import Simulation
+from cflkit.workbook import protocols, records
 
 
 @pytest.fixture

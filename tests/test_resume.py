@@ -23,9 +23,9 @@ import torch
 from every import ALL, bits, make, model, remembered
 
 from cflkit import federation, images
+from cflkit.engine.sgd import SGD
+from cflkit.engine.simulation import Simulation
 from cflkit.methods import Ditto, FedAvg
-from cflkit.simulation import Simulation
-from cflkit.training import SGD
 
 SETTINGS = {"local": SGD(0.1, epochs=2, batch_size=10), "rounds": 5, "participation": 0.5,
             "personal_every": 2, "progress": False}  # fmt: skip

@@ -10,14 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from cflkit import federation, images, methods, rng, shared_linear
-from cflkit.flat import Model
-from cflkit.memory import Memory
-from cflkit.models import build
-from cflkit.network import Rows
-from cflkit.shared_linear import Factored
-from cflkit.simulation import Simulation, simulate
-from cflkit.training import SGD, Local, Pick, Prox
+from cflkit import federation, images, methods, rng
+from cflkit.engine.fast import shared_linear
+from cflkit.engine.fast.shared_linear import Factored
+from cflkit.engine.local import Local
+from cflkit.engine.memory import Memory
+from cflkit.engine.rows import Pick, Rows
+from cflkit.engine.sgd import SGD, Prox
+from cflkit.engine.simulation import Simulation, simulate
+from cflkit.models.flat import Model
+from cflkit.models.networks import build
 
 SHAPE, CLASSES = (1, 4, 4), 3
 
@@ -217,8 +219,8 @@ def test_a_vector_without_direction_becomes_zero():
 
 
 def test_gram_over_several_blocks(monkeypatch):
-    monkeypatch.setattr("cflkit.network.BLOCK", (2, 3))
-    monkeypatch.setattr("cflkit.network.SLAB", 2)
+    monkeypatch.setattr("cflkit.engine.rows.BLOCK", (2, 3))
+    monkeypatch.setattr("cflkit.engine.rows.SLAB", 2)
     x = torch.randn(7, 10, dtype=torch.float64)
     torch.testing.assert_close(Rows([x[:4], x[4:]]).gram(), x @ x.T)
     assert torch.equal(Rows([x[:4], x[4:]]).gram(), Rows([x]).gram())

@@ -8,9 +8,10 @@ import torch
 import torch.nn.functional as F
 from tiny import federation, simulation
 
-from cflkit.memory import Memory
+from cflkit.engine.local import Local
+from cflkit.engine.memory import Memory
+from cflkit.engine.sgd import SGD
 from cflkit.methods import FedProx, FeSEM, LCFed
-from cflkit.training import SGD, Local
 
 X, Y = np.array([[3, 0], [0, 3], [2, 1], [1, 4]]), np.array([0, 1, 0, 1])
 H = np.c_[X, np.ones(4)].T @ np.c_[X, np.ones(4)] / 4  # Hessian of each class's three parameters

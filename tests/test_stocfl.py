@@ -12,10 +12,10 @@ from tiny import federation, gradient, network, run, simulation, train, zeros
 from torch import nn
 
 from cflkit import methods
-from cflkit.memory import Memory
+from cflkit.engine.memory import Memory
+from cflkit.engine.sgd import SGD
 from cflkit.methods import Ditto, FedAvg, FedProx, OracleClusters, StoCFL
 from cflkit.methods.stocfl import cosines, merged, numbered
-from cflkit.training import SGD
 
 RULES = ["agglomerative", "union_find"]
 SETTINGS = {"local": SGD(0.1, epochs=2, batch_size=10), "rounds": 4, "model": "mlp16"}
@@ -201,7 +201,7 @@ def test_a_new_cluster_starts_where_theta_init_says(fed):
 
 
 def test_with_the_true_clusters_and_no_pull_it_is_fedavg_in_each(digits):
-    from cflkit.federation import pathological
+    from cflkit.data.builders import pathological
 
     fed = pathological(digits, clients=[3, 2, 2, 3], samples_per_client=24)
     server = run(StoCFL(lam=0), fed, **SETTINGS).server

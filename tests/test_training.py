@@ -11,9 +11,12 @@ from hypothesis import strategies as st
 from torch import nn
 
 from cflkit import models, rng
-from cflkit.flat import Model
-from cflkit.network import Network
-from cflkit.training import PIECE, SGD, Data, Local, Pick, Pixels, Prox, row
+from cflkit.engine.clients import PIECE, Data, Pixels
+from cflkit.engine.local import Local
+from cflkit.engine.network import Network
+from cflkit.engine.rows import Pick, row
+from cflkit.engine.sgd import SGD, Prox
+from cflkit.models.flat import Model
 
 SEED, ROUND = 3, 7
 
@@ -258,7 +261,7 @@ def test_a_client_larger_than_a_piece_is_scored_and_differentiated_whole(ragged,
     at, train = model.init(0), local(model, SGD(0.1))
     whole = train.gradient(at, held(fed, model)), train.losses(at[None], held(fed, model))
     assert PIECE > 23
-    monkeypatch.setattr("cflkit.training.PIECE", 5)
+    monkeypatch.setattr("cflkit.engine.clients.PIECE", 5)
     pieces = train.gradient(at, held(fed, model)), train.losses(at[None], held(fed, model))
     torch.testing.assert_close(pieces, whole, rtol=0, atol=1e-13)
 

@@ -4,10 +4,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from cflkit.federation import Federation, Samples
-from cflkit.memory import Memory
-from cflkit.simulation import History, Simulation
-from cflkit.training import SGD
+from cflkit.data.federation import Federation, Samples
+from cflkit.engine.memory import Memory
+from cflkit.engine.sgd import SGD
+from cflkit.engine.simulation import History, Simulation
 
 
 def federation(*clients, cluster=None, classes=2, mean=0.0, scale=1.0) -> Federation:

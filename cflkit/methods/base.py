@@ -6,9 +6,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from cflkit.flat import Model
-from cflkit.network import Network, Rows
-from cflkit.training import Pick
+from cflkit.engine.network import Network
+from cflkit.engine.rows import Pick, Rows
+from cflkit.models.flat import Model
 
 
 class Method:

@@ -9,8 +9,8 @@ from scipy.spatial.distance import squareform
 from torch import Tensor
 
 from cflkit.checks import one_of, require
+from cflkit.engine.rows import Pick
 from cflkit.methods.base import Method
-from cflkit.training import Pick
 
 
 @dataclass(frozen=True)

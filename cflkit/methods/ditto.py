@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from cflkit.checks import require
+from cflkit.engine.sgd import Prox
 from cflkit.methods.fedavg import FedAvg
-from cflkit.training import Prox
 
 
 @dataclass(frozen=True)

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import torch
 
 from cflkit.checks import one_of, require
+from cflkit.engine.sgd import SGD, Prox
 from cflkit.methods.base import Method, one_for_all
-from cflkit.training import SGD, Prox
 
 
 @dataclass(frozen=True)

@@ -9,10 +9,11 @@ from sklearn.cluster import KMeans
 from torch import Tensor
 from torch.func import functional_call
 
-from cflkit import metrics, rng
+from cflkit import rng
 from cflkit.checks import one_of, require
-from cflkit.flat import Model
-from cflkit.graph_layers import (
+from cflkit.engine import metrics
+from cflkit.methods.base import Method, one_for_all
+from cflkit.methods.graph_layers import (
     TOGETHER,
     DomainClassifier,
     GraphNetwork,
@@ -21,7 +22,7 @@ from cflkit.graph_layers import (
     hamming,
     replaced,
 )
-from cflkit.methods.base import Method, one_for_all
+from cflkit.models.flat import Model
 
 
 @dataclass(frozen=True)

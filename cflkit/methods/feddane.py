@@ -6,8 +6,8 @@ from functools import partial
 import torch
 
 from cflkit.checks import one_of, require
+from cflkit.engine.sgd import Prox
 from cflkit.methods.base import Method, one_for_all
-from cflkit.training import Prox
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from cflkit.checks import require
+from cflkit.engine.rows import Pick, Rows
 from cflkit.methods.base import Method
-from cflkit.network import Rows
-from cflkit.training import Pick
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from cflkit.checks import require
+from cflkit.engine.rows import Pick
 from cflkit.methods.base import Method
-from cflkit.training import Pick
 
 
 @dataclass(frozen=True)

@@ -10,11 +10,12 @@ from torch import Tensor
 
 from cflkit import rng
 from cflkit.checks import one_of, positive, require
-from cflkit.federation import Federation
-from cflkit.matching import alignable, matched_mean
+from cflkit.data.federation import Federation
+from cflkit.engine.rows import Pick
+from cflkit.engine.sgd import Prox
+from cflkit.engine.simulation import History, Simulation, simulate
 from cflkit.methods.base import Method
-from cflkit.simulation import History, Simulation, simulate
-from cflkit.training import Pick, Prox
+from cflkit.methods.matching import alignable, matched_mean
 
 
 @dataclass(frozen=True)
@@ -184,7 +185,7 @@ def score_k(
     nodes : int
         How many clients to draw; all of them if there are fewer.
     **settings
-        As for :class:`cflkit.simulation.Simulation`; ``rounds`` is 3 unless given.
+        As for :class:`cflkit.engine.simulation.Simulation`; ``rounds`` is 3 unless given.
 
     Returns
     -------

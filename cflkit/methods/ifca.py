@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import torch
 
 from cflkit.checks import one_of, require
+from cflkit.engine.rows import Pick
 from cflkit.methods.base import Method
-from cflkit.training import Pick
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from cflkit.checks import one_of, require
+from cflkit.engine.rows import Pick, Rows
+from cflkit.engine.sgd import SGD, Prox
 from cflkit.methods.base import Method
-from cflkit.network import Rows
-from cflkit.training import SGD, Pick, Prox
 
 TIE = 1e-12  # cosines closer than this are equal: above float64's rounding, below any difference of two models
 

@@ -9,10 +9,10 @@ from torch import Tensor, nn
 
 from cflkit import rng
 from cflkit.checks import one_of, positive, require
-from cflkit.federation import Federation
-from cflkit.flat import Model
+from cflkit.data.federation import Federation
+from cflkit.engine.rows import Pick
 from cflkit.methods.base import Method
-from cflkit.training import Pick
+from cflkit.models.flat import Model
 
 
 @dataclass(frozen=True)

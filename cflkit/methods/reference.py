@@ -6,8 +6,8 @@ from functools import partial
 import torch
 
 from cflkit.checks import require
+from cflkit.engine.rows import Pick
 from cflkit.methods.base import Method
-from cflkit.training import Pick
 
 
 @dataclass(frozen=True)

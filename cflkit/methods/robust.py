@@ -7,8 +7,8 @@ from sklearn.cluster import kmeans_plusplus
 from torch import Tensor
 
 from cflkit.checks import require
+from cflkit.engine.rows import Pick
 from cflkit.methods.base import Method
-from cflkit.training import Pick
 
 
 @dataclass(frozen=True)

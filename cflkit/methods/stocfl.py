@@ -9,10 +9,10 @@ from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from cflkit.checks import one_of, positive, require
+from cflkit.engine.fast.shared_linear import unit
+from cflkit.engine.rows import Pick, Rows
+from cflkit.engine.sgd import SGD, Prox
 from cflkit.methods.base import Method, one_for_all
-from cflkit.network import Rows
-from cflkit.shared_linear import unit
-from cflkit.training import SGD, Pick, Prox
 
 
 @dataclass(frozen=True)
@@ -256,7 +256,7 @@ def alike(psi: Tensor, prints: Tensor) -> Tensor:
 
 def cosines(gram: Tensor) -> Tensor:
     """Cosine matrix of vectors with Gram matrix `gram` (n, n), clamped to [-1, 1]; 0 against a zero vector."""
-    length = gram.diagonal().clamp(min=0).sqrt()
+    length = torch.from_numpy(np.sqrt(gram.diagonal().clamp(min=0).numpy()))  # rounded alike on every processor
     scale = length[:, None] * length[None]
     return torch.where(scale > 0, gram / scale, 0.0).clamp(-1, 1)
 

@@ -6,8 +6,9 @@ where floats are counted, so traffic is measured from the messages and not from 
 
 import tempfile
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -15,141 +16,53 @@ import torch
 from torch import Tensor
 
 from cflkit import rng
-from cflkit.checks import require
-from cflkit.gemm import linear
-from cflkit.memory import ChunkMemory, Memory
-from cflkit.shared_linear import Factored
-from cflkit.training import SGD, Data, Local, Pick
+from cflkit.engine.clients import Data
+from cflkit.engine.fast.shared_linear import Factored
+from cflkit.engine.local import Local
+from cflkit.engine.memory import ChunkMemory, Memory
+from cflkit.engine.rows import Pick, Rows, _add, _zeros
+from cflkit.engine.sgd import SGD
+from cflkit.models.flat import Model
 
 SPILL = 2**30  # bytes of one upload key kept in memory; what exceeds it goes to a temporary file
-BLOCK = (96, 8192)  # rows and columns multiplied at a time
-SLAB = 8  # blocks of columns that are built at a time
 
 
-class Rows:
-    """One upload of every sampled client, in the order of the clients: ``len(rows)`` is m.
 
-    Rows arrive in chunks and are reduced one after the other in that order, so no result depends on the chunk, to
-    the last bit. Chunks may lie on disk; none of the reductions holds more than one row besides its result. Chunks
-    of factors are reduced without being built, and then results depend on the chunk by rounding, as do those of
-    clients that train in lock-step (:mod:`cflkit.convolution`).
+
+
+
+
+
+@dataclass(frozen=True)
+class Task:
+    """What a method may know before any exchange.
+
+    Attributes
+    ----------
+    model : Model
+        The architecture.
+    clients : int
+        How many there are (N).
+    sizes : Tensor (N,) of int64
+        Training images of each client (n_i).
+    classes : int
+        Number of labels.
+    shape : tuple of int
+        Shape (C, H, W) of an image.
+    seed : int
+        The run's seed.
     """
 
-    def __init__(self, parts: Sequence[Tensor]):
-        self.parts = list(parts)
+    model: Model
+    clients: int
+    sizes: Tensor
+    classes: int
+    shape: tuple[int, int, int]
+    seed: int
 
-    def __len__(self) -> int:
-        return sum(len(part) for part in self.parts)
-
-    def __iter__(self):
-        for part in self.parts:
-            yield from (part.row(i) for i in range(len(part))) if isinstance(part, Factored) else part
-
-    def __getitem__(self, positions) -> Tensor:
-        """Some rows (k, ...), copied; `positions` as for a tensor's first axis."""
-        wanted = torch.arange(len(self))[positions]
-        starts = np.cumsum([0] + [len(part) for part in self.parts])
-        if wanted.dim() == 0:
-            part = int(np.searchsorted(starts, int(wanted), side="right")) - 1
-            part, i = self.parts[part], int(wanted) - starts[part]
-            return part.row(i) if isinstance(part, Factored) else part[i]
-        return torch.stack([self[int(i)] for i in wanted]) if len(wanted) else self.dense()[:0]
-
-    def gram(self) -> Tensor:
-        """Inner products (m, m) of all pairs, in float64 on the CPU.
-
-        Made from blocks of BLOCK rows and columns that fit the processor's cache, whatever the chunks were.
-        """
-        m, rows, columns = len(self), *BLOCK
-        gram = torch.zeros(m, m, dtype=torch.float64)
-        spans = [slice(i, min(i + rows, m)) for i in range(0, m, rows)]
-        for _, slab in self._slabs():
-            for block in (part.contiguous() for part in slab.split(columns, dim=1)):
-                for i, a in enumerate(spans):
-                    for b in spans[: i + 1]:
-                        gram[a, b] += linear(block[a], block[b]).double().cpu()
-        for i, a in enumerate(spans):
-            for b in spans[:i]:
-                gram[b, a] = gram[a, b].T
-        return gram
-
-    def products(self, others: Tensor) -> Tensor:
-        """Inner products (m, k) with the rows of `others` (k, P)."""
-        return sum(slab @ others[:, span].T for span, slab in self._slabs())
-
-    def _slabs(self):
-        """All rows, a few columns at a time, with where they lie: small enough to stay out of fresh memory."""
-        size, width = self.parts[0].shape[1], SLAB * BLOCK[1]
-        for begin in range(0, size, width):
-            span = slice(begin, min(begin + width, size))
-            yield span, torch.cat([p.columns(span) if isinstance(p, Factored) else p[:, span] for p in self.parts])
-
-    def dense(self) -> Tensor:
-        """All rows (m, ...)."""
-        return self.parts[0] if len(self.parts) == 1 else torch.cat(self.parts)
-
-    def mean(self, weights: Tensor | None = None) -> Tensor:
-        """Weighted mean over the clients (...); plain without weights."""
-        groups = torch.zeros(len(self), dtype=torch.int64)
-        return self.mean_by(groups, 1, weights=weights)[0]
-
-    def mean_by(self, groups: Tensor, k: int, keep: Tensor | None = None, weights: Tensor | None = None) -> Tensor:
-        """Weighted mean within each of `k` groups.
-
-        Parameters
-        ----------
-        groups : Tensor (m,) of int64
-            The group of each client, 0..k-1.
-        k : int
-            Number of groups.
-        keep : Tensor (k, ...), optional
-            What a group without members, or without weight, keeps; zeros if None.
-        weights : Tensor (m,), optional
-            Weight of each client; all 1 if None.
-
-        Returns
-        -------
-        Tensor (k, ...)
-        """
-        total = _zeros(self.parts[0], k)
-        weights = [1.0] * len(self) if weights is None else weights.tolist()
-        self._add_to(total, groups.tolist(), weights)
-        mass = [0.0] * k
-        for group, weight in zip(groups.tolist(), weights, strict=True):
-            mass[group] += weight
-        for group in range(k):
-            if mass[group] > 0:
-                total[group].div_(mass[group])
-            elif keep is not None:
-                total[group] = keep[group]
-        return total
-
-    def sum_by(self, groups: Tensor, k: int) -> Tensor:
-        """Sum within each of `k` groups (k, ...); `groups` (m,) says which is each client's."""
-        total = _zeros(self.parts[0], k)
-        self._add_to(total, groups.tolist(), [1.0] * len(self))
-        return total
-
-    def _add_to(self, total: Tensor, groups: list[int], weights: list[float]) -> None:
-        require(len(groups) == len(weights) == len(self), "groups", len(groups), f"{len(self)} long, one a row")
-        begin = 0
-        for part in self.parts:
-            here = slice(begin, begin := begin + len(part))
-            _add(part, total, groups[here], weights[here])
-
-
-def _zeros(part: Tensor, k: int) -> Tensor:
-    return torch.zeros(k, *part.shape[1:], dtype=part.dtype, device=part.device)
-
-
-def _add(part: Tensor, total: Tensor, groups: list[int], weights: list[float]) -> None:
-    """Add every row of a chunk, times its weight, to its group's row of `total`."""
-    if isinstance(part, Factored):
-        part.add_to(total, groups, weights)
-        return
-    for row, group, weight in zip(part, groups, weights, strict=True):
-        if weight != 0:
-            total[group].add_(row, alpha=weight)
+    def init(self, k: int = 1) -> Tensor:
+        """Draw `k` different initial models (k, P); the first is the same for every method of a comparison."""
+        return torch.stack([self.model.init(rng.torch_seed(self.seed, "init", j)) for j in range(k)])
 
 
 class Uploads(Mapping):

@@ -18,7 +18,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, MaxNLocator
 from numpy.typing import ArrayLike
 
-from .checks import require
+from cflkit.checks import require
 
 MARKERS = "os^DvPXh<>"
 COLUMNS = 4  # panels side by side, at most
@@ -27,8 +27,8 @@ OTHER = "#8a8a8a"  # what has no colour of its own: 3.5:1 on white
 
 
 def use_style() -> None:
-    """Use the book's style (``cflkit/cflkit.mplstyle``) for every figure from here on."""
-    plt.style.use(["default", "cflkit.cflkit"])
+    """Use the book's style (``cflkit/workbook/cflkit.mplstyle``) for every figure from here on."""
+    plt.style.use(["default", "cflkit.workbook.cflkit"])
 
 
 def digest(array: ArrayLike, decimals: int = 6) -> str:
@@ -132,8 +132,8 @@ def sizes(per_round: Sequence[Sequence[int]], rounds: Sequence[int] | None = Non
     Parameters
     ----------
     per_round : sequence of sequences of int
-        What :func:`cflkit.metrics.cluster_sizes` gave after each round. The seven largest have a colour each,
-        the rest is one grey piece.
+        What :func:`cflkit.engine.metrics.cluster_sizes` gave after each round. The seven largest have a colour
+        each, the rest is one grey piece.
     rounds : sequence of int, optional
         The rounds these are, 1, 2, ... by default.
     """

@@ -12,10 +12,11 @@ from pathlib import Path
 
 import yaml
 
-from cflkit import metrics, protocols, records
 from cflkit.checks import one_of, require
+from cflkit.engine import metrics
+from cflkit.workbook import places, protocols, records
 
-PAPERS = Path(__file__).resolve().parent.parent / "book" / "papers"
+PAPERS = places.PAPERS
 PLAIN = {"ari", "nmi", "clusters", "moved", "settled", "down", "up", "largest_share"}  # not shown in percent
 HOLDS, PARTLY, FAILS, UNTESTED = "holds", "holds in part", "fails", "not tested"
 

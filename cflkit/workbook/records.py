@@ -16,9 +16,10 @@ from pathlib import Path
 import torch
 
 from cflkit import __version__
-from cflkit.simulation import History, Simulation
+from cflkit.engine.simulation import History, Simulation
+from cflkit.workbook import places
 
-FOLDER = Path(__file__).resolve().parent.parent / "book" / "results"
+FOLDER = places.RESULTS
 DIGITS = 6  # significant decimals kept of a measured number
 # where and how a run was computed changes its numbers at rounding level only: told, but not part of its identity
 _APART = ("seed", "device", "trainer", "chunk", "workers")
@@ -93,7 +94,7 @@ def load(protocol: str | None = None, folder: Path = FOLDER) -> list[dict]:
 
 def provenance() -> dict:
     """Versions, commit, machine and date of a run made now."""
-    root = Path(__file__).resolve().parent.parent
+    root = places.ROOT
     try:
         git = ["git", "-C", str(root), "rev-parse", "--short=12", "HEAD"]
         commit = subprocess.run(git, capture_output=True, text=True, check=True, timeout=10).stdout.strip()

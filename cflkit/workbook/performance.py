@@ -7,7 +7,9 @@ a number is never typed. What has not been run reads "not yet measured".
 import json
 from pathlib import Path
 
-RESULTS = Path(__file__).resolve().parent.parent / "benchmarks" / "results"
+from cflkit.workbook import places
+
+RESULTS = places.ROOT / "benchmarks" / "results"
 MISSING = "not yet measured"
 
 

@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cflkit import metrics
-from cflkit.federation import Federation
-from cflkit.flat import Model
-from cflkit.network import Rows
-from cflkit.training import PIECE, Pick, Pixels
+from cflkit.data.federation import Federation
+from cflkit.engine import metrics
+from cflkit.engine.clients import PIECE, Pixels
+from cflkit.engine.rows import Pick, Rows
+from cflkit.models.flat import Model
 
 Predict = Callable[[Model, Tensor, Tensor], Tensor]
 

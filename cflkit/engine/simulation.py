@@ -20,48 +20,22 @@ import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from cflkit import metrics, models, rng
+from cflkit import rng
 from cflkit.checks import fraction, one_of, positive, require
-from cflkit.evaluation import Scorer
-from cflkit.federation import Federation
-from cflkit.flat import Model
-from cflkit.memory import Memory
-from cflkit.network import Network
-from cflkit.training import SGD, Data, Local
+from cflkit.data.federation import Federation
+from cflkit.engine import metrics
+from cflkit.engine.clients import Data
+from cflkit.engine.evaluation import Scorer
+from cflkit.engine.local import Local
+from cflkit.engine.memory import Memory
+from cflkit.engine.network import Network, Task
+from cflkit.engine.sgd import SGD
+from cflkit.models import networks as models
+from cflkit.models.flat import Model
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 
 
-@dataclass(frozen=True)
-class Task:
-    """What a method may know before any exchange.
-
-    Attributes
-    ----------
-    model : Model
-        The architecture.
-    clients : int
-        How many there are (N).
-    sizes : Tensor (N,) of int64
-        Training images of each client (n_i).
-    classes : int
-        Number of labels.
-    shape : tuple of int
-        Shape (C, H, W) of an image.
-    seed : int
-        The run's seed.
-    """
-
-    model: Model
-    clients: int
-    sizes: Tensor
-    classes: int
-    shape: tuple[int, int, int]
-    seed: int
-
-    def init(self, k: int = 1) -> Tensor:
-        """Draw `k` different initial models (k, P); the first is the same for every method of a comparison."""
-        return torch.stack([self.model.init(rng.torch_seed(self.seed, "init", j)) for j in range(k)])
 
 
 def schedule(
@@ -150,7 +124,7 @@ class Simulation:
     federation : Federation
         The clients' data and the test sets.
     model : str or callable
-        A name of :func:`cflkit.models.names`, or a function that returns a module.
+        A name of :func:`cflkit.models.networks.names`, or a function that returns a module.
     local : SGD
         How clients train.
     rounds : int
@@ -164,7 +138,7 @@ class Simulation:
     device : str
         A PyTorch device.
     trainer : {"auto", "lean", "stacked", "shared"}
-        How clients are trained (see :class:`cflkit.training.Local`); all give the same up to rounding. On a GPU
+        How clients are trained (see :class:`cflkit.engine.local.Local`); all give the same up to rounding. On a GPU
         auto is stacked.
     chunk : int, optional
         Clients trained and held together. Bounds memory and changes no result. If None, 32, and on a GPU as many as

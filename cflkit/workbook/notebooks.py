@@ -1,6 +1,6 @@
 """Notebooks that prove themselves: refuse the unproved, refresh reproducibly, rerun with other values.
 
-``python -m cflkit.notebooks check`` refuses notebooks whose stored outputs prove nothing, ``refresh``
+``python -m cflkit.workbook.notebooks check`` refuses notebooks whose stored outputs prove nothing, ``refresh``
 executes and stores them so that doing it twice gives the same bytes, and ``run`` executes one chapter with
 other parameters. A chapter's `parameters` cell is the one schema of what may be changed. It holds lines of
 the form ::
@@ -28,9 +28,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from .checks import require
+from cflkit.checks import require
+from cflkit.workbook import places
 
-BOOK = Path(__file__).resolve().parents[1] / "book"
+BOOK = places.BOOK
 
 # What a kernel runs under, so that printed numbers do not depend on who runs it.
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "TQDM_DISABLE": "1", "PYTHONHASHSEED": "0"}
@@ -499,7 +500,7 @@ def _refresh(arguments: argparse.Namespace) -> int:
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the console program ``python -m cflkit.notebooks``.
+    """Run the console program ``python -m cflkit.workbook.notebooks``.
 
     Parameters
     ----------
@@ -511,7 +512,7 @@ def main(argv: list[str] | None = None) -> int:
     int
         0 if all is well, 1 if a notebook is refused or fails, 2 for bad input.
     """
-    parser = argparse.ArgumentParser(prog="python -m cflkit.notebooks", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser("python -m cflkit.workbook.notebooks", description=__doc__.splitlines()[0])
     commands = parser.add_subparsers(required=True, metavar="{check,refresh,run}")
     for name, help, do in [
         ("check", "refuse notebooks whose outputs prove nothing", _check),

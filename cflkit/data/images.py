@@ -22,8 +22,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cflkit import download
 from cflkit.checks import one_of, require
+from cflkit.data import download
 from cflkit.rng import generator
 
 

@@ -15,7 +15,7 @@ from scipy.stats import t
 from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
 from sklearn.metrics.cluster import contingency_matrix
 
-from .checks import require
+from cflkit.checks import require
 
 
 def accuracy(confusion: ArrayLike) -> float | np.ndarray:

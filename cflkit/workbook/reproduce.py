@@ -8,9 +8,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from cflkit import ledger, protocols, records
 from cflkit.checks import one_of, require
-from cflkit.federation import Federation
+from cflkit.data.federation import Federation
+from cflkit.workbook import ledger, protocols, records
 
 CHECKPOINTS = Path("runs")
 
@@ -40,7 +40,7 @@ def run(
     checkpoints : Path
         Where an unfinished run is kept; it is deleted when the record has been written.
     **settings
-        Settings of :class:`~cflkit.simulation.Simulation` in place of the protocol's (device, rounds, ...).
+        Settings of :class:`~cflkit.engine.simulation.Simulation` in place of the protocol's (device, rounds, ...).
 
     Returns
     -------

@@ -16,8 +16,9 @@ windows of all images are laid side by side, and the convolution is a product of
 convolution is as it was, with the channels last in memory, for which pooling is fast.
 
 **The first dense layer** behind the convolutions holds nearly all weights W (o, d) of LEAF's network, and a step
-on a few images (rows of h) only moves them through memory. As in :mod:`cflkit.shared_linear`, plain SGD leaves W
-where it began but for outer products of what it has seen, h_s and the derivatives delta_s by the outputs,
+on a few images (rows of h) only moves them through memory. As in :mod:`cflkit.engine.fast.shared_linear`, plain
+SGD leaves W where it began but for outer products of what it has seen, h_s and the derivatives delta_s by the
+outputs,
 
 .. math:: W = \theta_0 W_0 + \sum_s \theta_s \delta_s^\top h_s, \qquad b = \theta_0 b_0 + \sum_s \theta_s \delta_s,
 
@@ -31,7 +32,7 @@ Nesterov's step and a pull to W_0, which is theta = (1, 0, ..., 0), act on theta
 takes the place of (W, b) among the parameters. Clients that start from the same W_0 go in lock-step and share
 the products with it. This pays while the rows seen are well below o and d.
 
-**Large products** without a derivative of their own go through :mod:`cflkit.gemm`.
+**Large products** without a derivative of their own go through :mod:`cflkit.engine.fast.gemm`.
 """
 
 from functools import cache
@@ -42,9 +43,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from cflkit import gemm, models
-from cflkit.gemm import add_product, linear
-from cflkit.shared_linear import same_rows
+from cflkit.engine.fast import gemm
+from cflkit.engine.fast.gemm import add_product, linear
+from cflkit.engine.fast.shared_linear import same_rows
+from cflkit.models import networks as models
 
 FEW = 8  # channels up to which a convolution and its pooling are folded into one
 LARGE = 2**20  # weights from which a dense layer is kept as factors
@@ -221,7 +223,7 @@ def supports(model, start, prox) -> bool:
 
 
 def sgd(out: Tensor, start, data, batches: list[list], prox: list, optimiser, model, descent) -> list[int]:
-    """Train the clients for whom it pays, in lock-step; what :meth:`cflkit.training.Local.sgd` does.
+    """Train the clients for whom it pays, in lock-step; what :meth:`cflkit.engine.local.Local.sgd` does.
 
     Parameters
     ----------
@@ -230,9 +232,9 @@ def sgd(out: Tensor, start, data, batches: list[list], prox: list, optimiser, mo
     start : Pick
         Where each client begins.
     data, batches, prox, optimiser, model
-        As :func:`cflkit.shared_linear.sgd` has them; :func:`supports` says what is possible.
+        As :func:`cflkit.engine.fast.shared_linear.sgd` has them; :func:`supports` says what is possible.
     descent : callable
-        Makes the rule that updates parameters (:class:`cflkit.training.Descent`).
+        Makes the rule that updates parameters (:class:`cflkit.engine.sgd.Descent`).
 
     Returns
     -------

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from cflkit import convolution
+from cflkit.engine.fast import convolution
 
 
 class Model:
@@ -117,7 +117,7 @@ class Model:
     def bound(self, vector: Tensor, quick: bool = False) -> nn.Module:
         """Return a module whose parameters and buffers *are* `vector`: training it moves the vector in place.
 
-        A `quick` one computes the same, faster on a CPU (:func:`cflkit.convolution.quick`).
+        A `quick` one computes the same, faster on a CPU (:func:`cflkit.engine.fast.convolution.quick`).
         """
         module = copy.deepcopy(self._skeletons[quick])
         for name, view in self.views(vector).items():

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from cflkit.checks import require
-from cflkit.training import Rowwise, row
+from cflkit.engine.rows import Rowwise, row
 
 
 class Memory:

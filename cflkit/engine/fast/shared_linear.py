@@ -38,8 +38,8 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.utils._pytree import tree_map_only
 
-from cflkit.gemm import add_product, linear
-from cflkit.models import MLP
+from cflkit.engine.fast.gemm import add_product, linear
+from cflkit.models.networks import MLP
 
 KEEP = 2**28  # bytes of products that a chunk keeps for later passes; beyond, it starts anew
 
@@ -329,7 +329,7 @@ def _divide(rows: Tensor, norm: Tensor) -> Tensor:
 
 @torch.no_grad()
 def sgd(start, data, batches: list[list], prox: list, optimiser, model) -> Factored:
-    """Train a chunk of clients, one after another; what :meth:`cflkit.training.Local.sgd` does.
+    """Train a chunk of clients, one after another; what :meth:`cflkit.engine.local.Local.sgd` does.
 
     Parameters
     ----------

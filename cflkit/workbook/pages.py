@@ -1,8 +1,8 @@
 """The book's pages of results, written from data whenever the book is built.
 
-``python -m cflkit.pages`` writes what chapters include (``book/_generated``): for each paper its claims with their
-verdicts and its tables, measured beside printed; the ledger of everything; and how fast the engine is. What has no
-record yet reads "not yet measured".
+``python -m cflkit.workbook.pages`` writes what chapters include (``book/_generated``): for each paper its claims
+with their verdicts and its tables, measured beside printed; the ledger of everything; and how fast the engine is.
+What has no record yet reads "not yet measured".
 """
 
 import json
@@ -17,10 +17,13 @@ import torch
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from cflkit import federation, images, ledger, metrics, performance, plots, protocols, records
-from cflkit.ledger import Measured, Row, measured, number, printed
+from cflkit.data import builders as federation
+from cflkit.data import images
+from cflkit.engine import metrics
+from cflkit.workbook import ledger, performance, places, plots, protocols, records
+from cflkit.workbook.ledger import Measured, Row, measured, number, printed
 
-OUT = Path(__file__).resolve().parent.parent / "book" / "_generated"
+OUT = places.BOOK / "_generated"
 MISSING = "not yet measured"
 CHAPTERS = {"mdicfl": "MD-ICFL", "fesem": "FeSEM", "stocfl": "StoCFL", "lcfed": "LCFed", "fedcg": "FedCG"}
 

@@ -1,18 +1,19 @@
 """The papers' experiments as data: ``book/papers/protocols.yaml`` names what can be run, and with what."""
 
 from functools import cache
-from pathlib import Path
 
 import torch
 import yaml
 
-from cflkit import federation, methods, rng
+from cflkit import methods, rng
 from cflkit.checks import one_of
+from cflkit.data import builders as federation
+from cflkit.engine.sgd import SGD
+from cflkit.engine.simulation import Simulation
 from cflkit.methods import OracleClusters
-from cflkit.simulation import Simulation
-from cflkit.training import SGD
+from cflkit.workbook import places
 
-FILE = Path(__file__).resolve().parent.parent / "book" / "papers" / "protocols.yaml"
+FILE = places.PAPERS / "protocols.yaml"
 
 
 @cache
@@ -35,7 +36,7 @@ def simulation(name: str, label: str, *, seed: int = 0, federation_=None, **over
     federation_ : Federation, optional
         The protocol's federation of that seed, if it is at hand already.
     **overrides
-        Settings of :class:`~cflkit.simulation.Simulation` in place of the protocol's (rounds, device, ...).
+        Settings of :class:`~cflkit.engine.simulation.Simulation` in place of the protocol's (rounds, device, ...).
 
     Raises
     ------

@@ -54,7 +54,7 @@ class MLP(nn.Module):
 
 
 def stage(conv: nn.Conv2d, x: Tensor) -> Tensor:
-    """Convolution, ReLU and 2 x 2 max-pooling; :mod:`cflkit.convolution` has a faster one."""
+    """Convolution, ReLU and 2 x 2 max-pooling; :mod:`cflkit.engine.fast.convolution` has a faster one."""
     return F.max_pool2d(F.relu(conv(x)), 2)
 
 

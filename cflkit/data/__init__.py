@@ -1,0 +1,1 @@
+"""Data in: pictures, and federations made of them."""

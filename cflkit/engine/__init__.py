@@ -1,0 +1,1 @@
+"""What runs a method over a federation: local training, messages, rounds, scores."""

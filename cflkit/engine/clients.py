@@ -1,0 +1,109 @@
+"""What clients hold: their images, as a model sees them."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from cflkit import rng
+from cflkit.checks import require
+from cflkit.data.federation import Federation, Samples
+from cflkit.models.flat import Model
+
+PIECE = 2048  # images in one forward pass of an evaluation or a full gradient; bounds the activations' memory
+
+
+class Pixels:
+    """From raw pixels to what a model sees: (pixel / scale - mean) / std, in the run's precision and place.
+
+    Parameters
+    ----------
+    federation : Federation
+        Whose scale, mean and standard deviation are used.
+    model : Model
+        Whose precision and device are used.
+    """
+
+    def __init__(self, federation: Federation, model: Model):
+        def shaped(value):
+            return torch.as_tensor(value, dtype=model.dtype, device=model.device).reshape(-1, 1, 1)
+
+        self.dtype, self.device, self.scale = model.dtype, model.device, federation.scale
+        self.mean, self.std = shaped(federation.mean), shaped(federation.std)
+
+    def __call__(self, raw: Tensor) -> Tensor:
+        """Normalise pool rows (n, C, H, W)."""
+        return raw.to(self.device).to(self.dtype).div_(self.scale).sub_(self.mean).div_(self.std)
+
+
+class Data:
+    """The training images of a chunk of clients, and nothing else.
+
+    Parameters
+    ----------
+    samples : Samples
+        The clients' training sets.
+    clients : sequence of int
+        Which of them this chunk holds (m).
+    pixels : Pixels
+        Turns raw pool rows into what a model sees.
+    classes : int
+        Number of labels.
+    """
+
+    def __init__(self, samples: Samples, clients: Sequence[int], pixels: Pixels, classes: int):
+        self.clients, self.classes = list(clients), classes
+        self._samples, self._pixels = samples, pixels
+        self.sizes = samples.sizes[self.clients]
+        self.positions: list[Tensor] | None = None  # of each client's images, if only some are meant
+        self.typical = len(samples.index) / len(samples)  # images of a client, on average over the federation
+        self.shape = samples.pool.shape[1:]
+
+    def __len__(self) -> int:
+        return len(self.clients)
+
+    def __getitem__(self, i: int) -> tuple[Tensor, Tensor]:
+        """Images (n_i, C, H, W) and labels (n_i,) of the chunk's client `i`."""
+        where = self._where(i)
+        x = self._pixels(self._samples.pool[self._samples.index[where]])
+        return x, self._samples.y[where].to(x.device)
+
+    def tags(self, i: int) -> Tensor | None:
+        """The true domain (n_i,) of each of client `i`'s images, where known; for oracles only."""
+        return None if self._samples.tag is None else self._samples.tag[self._where(i)]
+
+    def label_counts(self) -> Tensor:
+        """How many images of each class every client holds (m, classes)."""
+        labels = (self._samples.y[self._where(i)] for i in range(len(self)))
+        return torch.stack([torch.bincount(y, minlength=self.classes) for y in labels])
+
+    def take(self, i: int) -> "Data":
+        """Only the chunk's client `i`."""
+        part = Data(self._samples, self.clients[i : i + 1], self._pixels, self.classes)
+        part.positions = None if self.positions is None else self.positions[i : i + 1]
+        part.sizes = self.sizes[i : i + 1]
+        return part
+
+    def split(self, share: float, seed: int) -> tuple["Data", "Data"]:
+        """Hold out a `share` of every client's images, at least one and never all; returns (held out, rest).
+
+        The split depends on `seed` and the client alone, so it is the same in every round.
+        """
+        parts = [Data(self._samples, self.clients, self._pixels, self.classes) for _ in range(2)]
+        orders = [
+            torch.from_numpy(rng.generator(seed, client, "holdout").permutation(int(n)))
+            for client, n in zip(self.clients, self.sizes, strict=True)
+        ]
+        for client, n in zip(self.clients, self.sizes.tolist(), strict=True):
+            require(n >= 2, f"size of client {client}", n, "at least 2 to hold some out")
+        cuts = [max(1, min(len(o) - 1, round(share * len(o)))) for o in orders]
+        parts[0].positions = [o[:cut] for o, cut in zip(orders, cuts, strict=True)]
+        parts[1].positions = [o[cut:] for o, cut in zip(orders, cuts, strict=True)]
+        for part in parts:
+            part.sizes = torch.tensor([len(p) for p in part.positions])
+        return parts[0], parts[1]
+
+    def _where(self, i: int) -> Tensor | slice:
+        """Which rows of the samples are client `i`'s."""
+        begin, end = self._samples.offset[self.clients[i]], self._samples.offset[self.clients[i] + 1]
+        return slice(int(begin), int(end)) if self.positions is None else int(begin) + self.positions[i]

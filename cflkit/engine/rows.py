@@ -1,0 +1,194 @@
+"""One row a client: what goes down to many clients without copies, and what comes up from them."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cflkit.checks import require
+from cflkit.engine.fast.gemm import linear
+from cflkit.engine.fast.shared_linear import Factored
+
+BLOCK = (96, 8192)  # rows and columns multiplied at a time
+SLAB = 8  # blocks of columns that are built at a time
+
+
+@dataclass(frozen=True)
+class Pick:
+    """Client i has row ``index[i]`` of a short table: many clients, few distinct models, none of them copied.
+
+    Parameters
+    ----------
+    table : Tensor (K, ...)
+        The distinct rows.
+    index : Tensor (m,) of int64
+        Which row each client has.
+    """
+
+    table: Tensor
+    index: Tensor
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def __getitem__(self, i) -> Tensor:
+        return self.table[self.index[i]]
+
+    def take(self, positions) -> "Pick":
+        """The same for some of the clients."""
+        return Pick(self.table, self.index[positions])
+
+    def dense(self) -> Tensor:
+        """One row a client (m, ...), copied."""
+        return self.table[self.index]
+
+
+Rowwise = Tensor | Pick  # (P,) shared by all clients, (m, P), or a Pick
+
+
+def row(value: Rowwise, i: int) -> Tensor:
+    """Client `i`'s vector (P,) of something shared, stacked or picked."""
+    return value if isinstance(value, Tensor) and value.dim() == 1 else value[i]
+
+
+def stack(value: Rowwise) -> Tensor:
+    """Turn something shared (P,) or row by row into what broadcasts against (m, P)."""
+    return value.dense() if isinstance(value, Pick) else value
+
+
+def pick(value: Rowwise, m: int) -> Pick:
+    """The rows of `m` clients as a Pick, whichever way they are given; nothing is copied."""
+    if isinstance(value, Pick):
+        return value
+    if isinstance(value, Factored):
+        value = value.dense()
+    shared = value.dim() == 1
+    return Pick(value[None], torch.zeros(m, dtype=torch.int64)) if shared else Pick(value, torch.arange(m))
+
+
+class Rows:
+    """One upload of every sampled client, in the order of the clients: ``len(rows)`` is m.
+
+    Rows arrive in chunks and are reduced one after the other in that order, so no result depends on the chunk, to
+    the last bit. Chunks may lie on disk; none of the reductions holds more than one row besides its result. Chunks
+    of factors are reduced without being built, and then results depend on the chunk by rounding, as do those of
+    clients that train in lock-step (:mod:`cflkit.engine.fast.convolution`).
+    """
+
+    def __init__(self, parts: Sequence[Tensor]):
+        self.parts = list(parts)
+
+    def __len__(self) -> int:
+        return sum(len(part) for part in self.parts)
+
+    def __iter__(self):
+        for part in self.parts:
+            yield from (part.row(i) for i in range(len(part))) if isinstance(part, Factored) else part
+
+    def __getitem__(self, positions) -> Tensor:
+        """Some rows (k, ...), copied; `positions` as for a tensor's first axis."""
+        wanted = torch.arange(len(self))[positions]
+        starts = np.cumsum([0] + [len(part) for part in self.parts])
+        if wanted.dim() == 0:
+            part = int(np.searchsorted(starts, int(wanted), side="right")) - 1
+            part, i = self.parts[part], int(wanted) - starts[part]
+            return part.row(i) if isinstance(part, Factored) else part[i]
+        return torch.stack([self[int(i)] for i in wanted]) if len(wanted) else self.dense()[:0]
+
+    def gram(self) -> Tensor:
+        """Inner products (m, m) of all pairs, in float64 on the CPU.
+
+        Made from blocks of BLOCK rows and columns that fit the processor's cache, whatever the chunks were.
+        """
+        m, rows, columns = len(self), *BLOCK
+        gram = torch.zeros(m, m, dtype=torch.float64)
+        spans = [slice(i, min(i + rows, m)) for i in range(0, m, rows)]
+        for _, slab in self._slabs():
+            for block in (part.contiguous() for part in slab.split(columns, dim=1)):
+                for i, a in enumerate(spans):
+                    for b in spans[: i + 1]:
+                        gram[a, b] += linear(block[a], block[b]).double().cpu()
+        for i, a in enumerate(spans):
+            for b in spans[:i]:
+                gram[b, a] = gram[a, b].T
+        return gram
+
+    def products(self, others: Tensor) -> Tensor:
+        """Inner products (m, k) with the rows of `others` (k, P)."""
+        return sum(slab @ others[:, span].T for span, slab in self._slabs())
+
+    def _slabs(self):
+        """All rows, a few columns at a time, with where they lie: small enough to stay out of fresh memory."""
+        size, width = self.parts[0].shape[1], SLAB * BLOCK[1]
+        for begin in range(0, size, width):
+            span = slice(begin, min(begin + width, size))
+            yield span, torch.cat([p.columns(span) if isinstance(p, Factored) else p[:, span] for p in self.parts])
+
+    def dense(self) -> Tensor:
+        """All rows (m, ...)."""
+        return self.parts[0] if len(self.parts) == 1 else torch.cat(self.parts)
+
+    def mean(self, weights: Tensor | None = None) -> Tensor:
+        """Weighted mean over the clients (...); plain without weights."""
+        groups = torch.zeros(len(self), dtype=torch.int64)
+        return self.mean_by(groups, 1, weights=weights)[0]
+
+    def mean_by(self, groups: Tensor, k: int, keep: Tensor | None = None, weights: Tensor | None = None) -> Tensor:
+        """Weighted mean within each of `k` groups.
+
+        Parameters
+        ----------
+        groups : Tensor (m,) of int64
+            The group of each client, 0..k-1.
+        k : int
+            Number of groups.
+        keep : Tensor (k, ...), optional
+            What a group without members, or without weight, keeps; zeros if None.
+        weights : Tensor (m,), optional
+            Weight of each client; all 1 if None.
+
+        Returns
+        -------
+        Tensor (k, ...)
+        """
+        total = _zeros(self.parts[0], k)
+        weights = [1.0] * len(self) if weights is None else weights.tolist()
+        self._add_to(total, groups.tolist(), weights)
+        mass = [0.0] * k
+        for group, weight in zip(groups.tolist(), weights, strict=True):
+            mass[group] += weight
+        for group in range(k):
+            if mass[group] > 0:
+                total[group].div_(mass[group])
+            elif keep is not None:
+                total[group] = keep[group]
+        return total
+
+    def sum_by(self, groups: Tensor, k: int) -> Tensor:
+        """Sum within each of `k` groups (k, ...); `groups` (m,) says which is each client's."""
+        total = _zeros(self.parts[0], k)
+        self._add_to(total, groups.tolist(), [1.0] * len(self))
+        return total
+
+    def _add_to(self, total: Tensor, groups: list[int], weights: list[float]) -> None:
+        require(len(groups) == len(weights) == len(self), "groups", len(groups), f"{len(self)} long, one a row")
+        begin = 0
+        for part in self.parts:
+            here = slice(begin, begin := begin + len(part))
+            _add(part, total, groups[here], weights[here])
+
+
+def _zeros(part: Tensor, k: int) -> Tensor:
+    return torch.zeros(k, *part.shape[1:], dtype=part.dtype, device=part.device)
+
+
+def _add(part: Tensor, total: Tensor, groups: list[int], weights: list[float]) -> None:
+    """Add every row of a chunk, times its weight, to its group's row of `total`."""
+    if isinstance(part, Factored):
+        part.add_to(total, groups, weights)
+        return
+    for row, group, weight in zip(part, groups, weights, strict=True):
+        if weight != 0:
+            total[group].add_(row, alpha=weight)

@@ -1,0 +1,140 @@
+"""Stochastic gradient descent: what a run sets, the batches of a client, and the update itself."""
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from cflkit.checks import positive, require
+from cflkit.engine.rows import Rowwise
+
+
+@dataclass(frozen=True)
+class SGD:
+    """How every client trains: plain stochastic gradient descent, as ``torch.optim.SGD`` does it.
+
+    Parameters
+    ----------
+    lr : float
+        Learning rate, the papers' eta.
+    epochs : int
+        Passes over the client's data in one round (E). Ignored when `steps` is given.
+    batch_size : int, optional
+        Images in a minibatch (B); None is the full batch.
+    steps : int, optional
+        Minibatch steps in one round instead of epochs; passes are re-shuffled as they run out.
+    momentum, weight_decay : float
+        As in ``torch.optim.SGD``; the momentum buffer starts anew every round.
+    nesterov : bool
+        Nesterov momentum.
+
+    Raises
+    ------
+    ValueError
+        For a learning rate, epochs, steps or batch size that is not positive.
+    """
+
+    lr: float
+    epochs: int = 1
+    batch_size: int | None = None
+    steps: int | None = None
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    nesterov: bool = False
+
+    def __post_init__(self):
+        positive("lr", self.lr)
+        for name in ("batch_size", "steps"):
+            if getattr(self, name) is not None:
+                positive(name, getattr(self, name))
+        require(self.epochs >= 0, "epochs", self.epochs, "0 or more")
+        require(0 <= self.momentum < 1, "momentum", self.momentum, "in [0, 1)")
+        require(self.weight_decay >= 0, "weight_decay", self.weight_decay, "0 or more")
+        require(not self.nesterov or self.momentum > 0, "nesterov", self.nesterov, "False without momentum")
+
+    def count(self, n: int) -> int:
+        """Steps in one round of a client that holds `n` images."""
+        per_epoch = 1 if self.batch_size is None else math.ceil(n / self.batch_size)
+        return self.epochs * per_epoch if self.steps is None else self.steps
+
+    def batches(self, n: int, generator: np.random.Generator) -> list[np.ndarray]:
+        """Positions 0..n-1 of one client's images, batch by batch, in the order it will see them."""
+        total = self.count(n)
+        if self.batch_size is None:
+            return [np.arange(n)] * total  # a full batch needs no shuffling, and keeps the order of sums
+        found: list[np.ndarray] = []
+        while len(found) < total:
+            order = generator.permutation(n)
+            found += [order[i : i + self.batch_size] for i in range(0, n, self.batch_size)]
+        return found[:total]
+
+
+@dataclass(frozen=True)
+class Prox:
+    """The term ``weight/2 * ||w[span] - anchor[span]||^2`` in a client's loss.
+
+    Parameters
+    ----------
+    weight : float
+        Strength (mu or lambda of the papers).
+    anchor : Tensor (P,), Tensor (m, P) or Pick
+        Where the pull goes to; full vectors, whatever the span.
+    span : slice, optional
+        The part of the vector that is pulled; all trainable parameters if None.
+    """
+
+    weight: float
+    anchor: Rowwise
+    span: slice | None = None
+
+
+def cross_entropy(module: nn.Module, x: Tensor, y: Tensor) -> Tensor:
+    """Mean cross-entropy of a batch: the loss of all five papers."""
+    return F.cross_entropy(module(x), y)
+
+
+class Descent:
+    """The update of ``torch.optim.SGD``, with proximal terms and a shift.
+
+    Parameters
+    ----------
+    parameters : list of Tensor
+        What is trained, in place.
+    pulls : list of (float, list of int, list of Tensor)
+        Strength of a proximal term, which parameters it pulls, and where to.
+    shifts : list of Tensor, optional
+        Added to the gradient of each parameter.
+    optimiser : SGD
+        How to train.
+    """
+
+    def __init__(self, parameters, pulls, shifts, optimiser: SGD):
+        self.parameters, self.pulls, self.shifts, self.optimiser = parameters, pulls, shifts, optimiser
+        self._momentum: list[Tensor] | None = None
+
+    @torch.no_grad()
+    def step(self, gradient: list[Tensor]) -> None:
+        """Move the parameters; `gradient` is overwritten."""
+        optimiser, parameters = self.optimiser, self.parameters
+        gradient = [g.contiguous() for g in gradient]  # mixed layouts would be slow to add
+        if optimiser.weight_decay:
+            torch._foreach_add_(gradient, parameters, alpha=optimiser.weight_decay)
+        for weight, inside, anchor in self.pulls:
+            pulled = torch._foreach_sub([parameters[k] for k in inside], anchor)
+            torch._foreach_add_([gradient[k] for k in inside], pulled, alpha=weight)
+        if self.shifts is not None:
+            torch._foreach_add_(gradient, self.shifts)
+        if optimiser.momentum:
+            if self._momentum is None:
+                self._momentum = [g.clone() for g in gradient]
+            else:
+                torch._foreach_mul_(self._momentum, optimiser.momentum)
+                torch._foreach_add_(self._momentum, gradient)
+            if optimiser.nesterov:
+                torch._foreach_add_(gradient, self._momentum, alpha=optimiser.momentum)
+            else:
+                gradient = self._momentum
+        torch._foreach_add_(parameters, gradient, alpha=-optimiser.lr)
