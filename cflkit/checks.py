@@ -1,8 +1,21 @@
-"""One clear line for bad input: the argument, its value, and what is allowed."""
+"""One clear line for bad input: the argument, its value, and what is allowed.
 
+Parameters are declared once, as annotations of a dataclass, and checked before any work::
+
+    @dataclass(frozen=True)
+    class IFCA(Checked):
+        k: Count = 4
+        average: Literal["model", "gradient"] = "model"
+"""
+
+import difflib
 import math
-from collections.abc import Iterable
-from numbers import Real
+import types
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields
+from functools import cache
+from numbers import Integral, Real
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 
 def require(ok: bool, name: str, value: object, allowed: str) -> None:
@@ -25,13 +38,15 @@ def require(ok: bool, name: str, value: object, allowed: str) -> None:
         ``<name> = <value>: must be <allowed>``.
     """
     if not ok:
-        raise ValueError(f"{name} = {value!r}: must be {allowed}")
+        shown = " ".join(repr(value).split())
+        raise ValueError(f"{name} = {shown if len(shown) <= 200 else shown[:197] + '...'}: must be {allowed}")
 
 
 def one_of(name: str, value: object, choices: Iterable) -> None:
     """Require that `value` is among `choices`, and list them if it is not."""
     choices = list(choices)
-    require(value in choices, name, value, "one of " + ", ".join(map(str, choices)))
+    known = any(type(value) is type(choice) and value == choice for choice in choices)
+    require(known, name, value, "one of " + ", ".join(map(str, choices)))
 
 
 def positive(name: str, value: float) -> None:
@@ -43,3 +58,133 @@ def positive(name: str, value: float) -> None:
 def fraction(name: str, value: float) -> None:
     """Require a share in (0, 1]."""
     require(isinstance(value, Real) and 0 < value <= 1, name, value, "in (0, 1]")
+
+
+# ---------------------------------------------------------------------- declared once
+@dataclass(frozen=True)
+class Range:
+    """Bounds of a number, in ``Annotated[int, Range(1)]``; each included unless it is said to be open.
+
+    Attributes
+    ----------
+    low, high : float
+        Bounds. Infinite values are never allowed.
+    open_low, open_high : bool
+        Whether the bound itself is excluded.
+    """
+
+    low: float = -math.inf
+    high: float = math.inf
+    open_low: bool = False
+    open_high: bool = False
+
+    def __contains__(self, value: float) -> bool:
+        above = value > self.low if self.open_low else value >= self.low
+        return above and (value < self.high if self.open_high else value <= self.high)
+
+    def __str__(self) -> str:
+        if self.high < math.inf:
+            return f"in {'(['[not self.open_low]}{self.low:g}, {self.high:g}{')]'[not self.open_high]}"
+        if self.low == -math.inf:
+            return ""
+        return f"greater than {self.low:g}" if self.open_low else f"{self.low:g} or more"
+
+
+Count = Annotated[int, Range(1)]
+Natural = Annotated[int, Range(0)]
+Weight = Annotated[float, Range(0)]
+Positive = Annotated[float, Range(0, open_low=True)]
+Fraction = Annotated[float, Range(0, 1, open_low=True)]  # a share of something, all of it included
+Inside = Annotated[float, Range(0, 1, open_low=True, open_high=True)]  # a share that leaves something over
+Unit = Annotated[float, Range(0, 1)]
+
+
+def allowed(hint: Any) -> str:
+    """Say in words which values an annotation allows; completes the sentence "must be ..."."""
+    origin, args = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        bounds = str(next(a for a in args[1:] if isinstance(a, Range)))
+        return f"{allowed(args[0])}{', ' * bool(bounds)}{bounds}"
+    if origin is Literal:
+        return "one of " + ", ".join(map(str, args))
+    if origin in (Union, types.UnionType):
+        return " or ".join(allowed(a) for a in args)
+    if origin is tuple or (isinstance(origin, type) and issubclass(origin, Sequence)):
+        return f"a sequence, each {allowed(args[0])}" if args else "a sequence"
+    if hint is Callable or origin is Callable:
+        return "a function"
+    words = {int: "an integer", float: "a finite number", bool: "True or False", str: "a text", type(None): "None"}
+    return words.get(hint) or f"of type {getattr(origin or hint, '__name__', hint)}"
+
+
+def accepts(hint: Any, value: object) -> bool:
+    """Tell whether a value fits an annotation. A whole number is a float too; True is neither; NaN is no number."""
+    origin, args = get_origin(hint), get_args(hint)
+    if hint is Any:
+        return True
+    if origin is Annotated:
+        return accepts(args[0], value) and all(value in a for a in args[1:] if isinstance(a, Range))
+    if origin is Literal:
+        return any(type(value) is type(a) and value == a for a in args)
+    if origin in (Union, types.UnionType):
+        return any(accepts(a, value) for a in args)
+    if origin is tuple or (isinstance(origin, type) and issubclass(origin, Sequence)):
+        plain = isinstance(value, Sequence) and not isinstance(value, str | bytes)
+        return plain and (not args or all(accepts(args[0], v) for v in value))
+    if hint is Callable or origin is Callable:
+        return callable(value)
+    if hint is int:
+        return isinstance(value, Integral) and not isinstance(value, bool)
+    if hint is float:
+        return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+    return isinstance(value, origin or hint)
+
+
+def declared(name: str, value: object, hint: Any) -> None:
+    """Require that a value fits an annotation."""
+    require(accepts(hint, value), name, value, allowed(hint))
+
+
+@cache
+def _hints(owner: type) -> dict[str, Any]:
+    return get_type_hints(owner, include_extras=True)
+
+
+class Checked:
+    """A dataclass whose fields are checked against their annotations when it is made.
+
+    A subclass that has more to check overrides ``__post_init__`` and calls this one first.
+
+    Raises
+    ------
+    ValueError
+        For the first field whose value its annotation does not allow.
+    """
+
+    def __post_init__(self):
+        for name, hint in _parameters(type(self)).items():
+            declared(name, getattr(self, name), hint)
+
+
+@cache
+def _parameters(owner: type) -> dict[str, Any]:
+    hints = _hints(owner)
+    return {f.name: hints[f.name] for f in fields(owner) if f.init}
+
+
+def parameters(owner: type) -> dict[str, tuple[object, str]]:
+    """List what a checked dataclass takes: by name, its default and which values are allowed.
+
+    The default is ``dataclasses.MISSING`` where a value must be given.
+    """
+    hints = _parameters(owner)
+    plain = {f.name: f.default if f.default_factory is MISSING else f.default_factory() for f in fields(owner)}
+    return {name: (plain[name], allowed(hint)) for name, hint in hints.items()}
+
+
+def known(names: Mapping | Iterable[str], given: str, what: str) -> None:
+    """Require that a name is known; the line lists the known ones, the nearest first."""
+    names = sorted(names)
+    close = difflib.get_close_matches(str(given), names, 1, 0.6)
+    hint = f" (the nearest is {close[0]})" if close else ""
+    require(given in names, what, given, "one of " + (", ".join(names) or "(none)") + hint)
