@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from cflkit.engine.fast.gemm import linear
+from cflkit.engine.gemm import linear
 from cflkit.workbook.records import provenance
 
 RESULTS = Path(__file__).resolve().parent / "results"

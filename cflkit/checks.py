@@ -184,7 +184,7 @@ def parameters(owner: type) -> dict[str, tuple[object, str]]:
 
 def known(names: Mapping | Iterable[str], given: str, what: str) -> None:
     """Require that a name is known; the line lists the known ones, the nearest first."""
-    names = sorted(names)
+    names = list(names)
     close = difflib.get_close_matches(str(given), names, 1, 0.6)
     hint = f" (the nearest is {close[0]})" if close else ""
     require(given in names, what, given, "one of " + (", ".join(names) or "(none)") + hint)

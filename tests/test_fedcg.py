@@ -631,10 +631,10 @@ def test_what_a_round_reports(mixed):
 @pytest.mark.parametrize(
     ("parameters", "line"),
     [
-        ({"domains": 0}, "domains = 0: must be 1 or more"),
-        ({"refresh": 0}, "refresh = 0: must be 1 or more"),
-        ({"beta": 1.5}, "beta = 1.5: must be in [0, 1]"),
-        ({"lr_student": -1}, "lr_student = -1: must be 0 or more"),
+        ({"domains": 0}, "domains = 0: must be an integer, 1 or more"),
+        ({"refresh": 0}, "refresh = 0: must be an integer, 1 or more"),
+        ({"beta": 1.5}, "beta = 1.5: must be a finite number, in [0, 1]"),
+        ({"lr_student": -1}, "lr_student = -1: must be a finite number, 0 or more"),
         ({"layers": "first"}, "layers = 'first': must be one of last, all, batchnorm"),
         ({"gcn": "half"}, "gcn = 'half': must be one of full, bottleneck, per_filter, none"),
         ({"activation": "tanh"}, "activation = 'tanh': must be one of relu, identity"),

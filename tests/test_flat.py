@@ -45,9 +45,9 @@ def test_layout_by_hand():
 def test_buffers_come_last_and_counters_not_at_all():
     model = Model(Normed)
     assert model.parameters == ["norm.weight", "norm.bias", "decision.weight", "decision.bias"]
-    assert model.buffers == ["constant", "norm.running_mean", "norm.running_var"]
+    assert model.carried == ["constant", "norm.running_mean", "norm.running_var"]
     assert (model.size, model.trainable) == (18 + 9, 18)
-    assert list(model.spans) == model.parameters + model.buffers
+    assert list(model.spans) == model.parameters + model.carried
     assert model.init(0)[18:].tolist() == [7, 0, 0, 0, 0, 1, 1, 1, 1]
     assert model.has_batchnorm and not model.has_dropout
 

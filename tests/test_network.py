@@ -245,7 +245,7 @@ def test_uploads_beyond_the_limit_go_to_disk_and_change_nothing(monkeypatch, tmp
 
     held = make().call(torch.arange(6), work)
     assert not list(tmp_path.iterdir())
-    monkeypatch.setattr(network, "SPILL", 2 * 10 * 8)  # one chunk of two rows fits, the next does not
+    monkeypatch.setattr(network, "SPILL_BYTES", 2 * 10 * 8)  # one chunk of two rows fits, the next does not
     net = make()
     spilled = net.call(torch.arange(6), work)
     folder = next(tmp_path.iterdir())
@@ -265,7 +265,7 @@ def test_uploads_beyond_the_limit_go_to_disk_and_change_nothing(monkeypatch, tmp
 @pytest.mark.parametrize("dtype", [torch.float32, f64, torch.int64])
 def test_spilling_keeps_every_bit(dtype, monkeypatch, tmp_path):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr(network, "SPILL", 0)
+    monkeypatch.setattr(network, "SPILL_BYTES", 0)
     value = (1e6 * random_rows(3, 4)).to(dtype)
     mapped = _Spill()("x", value)
     assert mapped.dtype == dtype and torch.equal(mapped, value) and len(list(tmp_path.iterdir())) == 1

@@ -58,7 +58,7 @@ def test_every_protocol_names_methods_that_exist():
 
 def test_a_protocol_sets_up_the_run_it_describes(fed):
     run = protocols.simulation("stocfl_rotmnist_4800_r10", "ifca4", seed=3, federation_=fed, rounds=2, model="mlp8")
-    assert (run.method, run.local_sgd.epochs, run.local_sgd.lr) == (methods.IFCA(k=4), 5, 0.1)
+    assert (run.method, run.local.epochs, run.local.lr) == (methods.IFCA(k=4), 5, 0.1)
     assert (run.rounds, run.seed, run.config["dtype"], run.config["participation"]) == (2, 3, "float32", 0.1)
     oracle = protocols.simulation("stocfl_rotmnist_4800_r10", "oracle", federation_=fed, rounds=2, model="mlp8")
     assert oracle.method.cluster == tuple(fed.cluster.tolist())
@@ -72,7 +72,7 @@ def test_a_protocol_may_keep_a_share_of_the_clients_away(fed):
     one, two = (protocols.simulation("stocfl_femnist_unseen", "fedavg", seed=s, **settings) for s in (0, 1))
     away = round(0.3 * fed.clients)
     for run in (one, two):
-        assert len(run.unseen) == away and len(run.seen) == fed.clients - away
+        assert len(run.scoring.groups["unseen_"]) == away and len(run.scoring.groups[""]) == fed.clients - away
         assert not set(run.unseen.tolist()) & set(torch.cat(run.schedule).tolist())
     assert one.unseen.tolist() != two.unseen.tolist()
     assert len(protocols.simulation("stocfl_femnist_unseen", "fedavg", rounds=3, **settings).unseen) == away

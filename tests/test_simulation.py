@@ -58,7 +58,7 @@ def test_all_methods_of_a_comparison_see_the_same_clients_and_start(fed, setting
     first = runs[0]
     for run in runs:
         assert all(torch.equal(a, b) for a, b in zip(run.schedule, first.schedule, strict=True))
-        assert torch.equal(run.personal_sample, first.personal_sample)
+        assert torch.equal(run.scoring.sample, first.scoring.sample)
         assert torch.equal(run.task.init()[0], first.task.init(2)[0])
     assert not torch.equal(first.task.init(2)[0], first.task.init(2)[1])
 
@@ -133,11 +133,11 @@ def test_a_history_becomes_a_table(fed, settings_of_a_run, tmp_path):
 def test_personal_models_are_scored_on_a_fixed_sample(fed, settings_of_a_run):
     few = Simulation(Ditto(), fed, **settings_of_a_run, personal_clients=5)
     again = Simulation(LocalOnly(), fed, **settings_of_a_run, personal_clients=5)
-    assert torch.equal(few.personal_sample, again.personal_sample)
-    assert torch.equal(few.personal_sample, few.personal_sample.unique()) and len(few.personal_sample) == 5
-    assert Simulation(Ditto(), fed, **settings_of_a_run).personal_sample.tolist() == list(range(12))
+    assert torch.equal(few.scoring.sample, again.scoring.sample)
+    assert torch.equal(few.scoring.sample, few.scoring.sample.unique()) and len(few.scoring.sample) == 5
+    assert Simulation(Ditto(), fed, **settings_of_a_run).scoring.sample.tolist() == list(range(12))
     other = Simulation(Ditto(), fed, **settings_of_a_run, personal_clients=5, seed=1)
-    assert other.personal_sample.tolist() != few.personal_sample.tolist()
+    assert other.scoring.sample.tolist() != few.scoring.sample.tolist()
 
 
 def test_no_rounds_is_the_untrained_state(fed, settings_of_a_run):

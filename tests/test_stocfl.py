@@ -562,9 +562,9 @@ def test_cosines_of_sums_are_those_of_means():
 @pytest.mark.parametrize(
     ("parameters", "line"),
     [
-        ({"tau": 1.5}, "tau = 1.5: must be in [-1, 1]"),
-        ({"tau": float("nan")}, "tau = nan: must be in [-1, 1]"),
-        ({"lam": -1}, "lam = -1: must be 0 or more"),
+        ({"tau": 1.5}, "tau = 1.5: must be a finite number, in [-1, 1]"),
+        ({"tau": float("nan")}, "tau = nan: must be a finite number, in [-1, 1]"),
+        ({"lam": -1}, "lam = -1: must be a finite number, 0 or more"),
         ({"fingerprint": "hash"}, "fingerprint = 'hash': must be one of gradient, displacement"),
         ({"members": "some"}, "members = 'some': must be one of all, sampled"),
         ({"merge": "literal"}, "merge = 'literal': must be one of agglomerative, union_find"),

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 from cflkit import models, rng
-from cflkit.engine.clients import PIECE, Data, Pixels
+from cflkit.engine.clients import IMAGES_AT_ONCE, Data, Pixels
 from cflkit.engine.local import Local
 from cflkit.engine.network import Network
 from cflkit.engine.rows import Pick, row
@@ -260,8 +260,8 @@ def test_a_client_larger_than_a_piece_is_scored_and_differentiated_whole(ragged,
     fed, model = ragged(23), flat("mlp8")
     at, train = model.init(0), local(model, SGD(0.1))
     whole = train.gradient(at, held(fed, model)), train.losses(at[None], held(fed, model))
-    assert PIECE > 23
-    monkeypatch.setattr("cflkit.engine.clients.PIECE", 5)
+    assert IMAGES_AT_ONCE > 23
+    monkeypatch.setattr("cflkit.engine.trainer.IMAGES_AT_ONCE", 5)
     pieces = train.gradient(at, held(fed, model)), train.losses(at[None], held(fed, model))
     torch.testing.assert_close(pieces, whole, rtol=0, atol=1e-13)
 

@@ -10,7 +10,7 @@ from cflkit.checks import require
 from cflkit.data.federation import Federation, Samples
 from cflkit.models.flat import Model
 
-PIECE = 2048  # images in one forward pass of an evaluation or a full gradient; bounds the activations' memory
+IMAGES_AT_ONCE = 2048  # in one forward pass of an evaluation or a full gradient; bounds the activations' memory
 
 
 class Pixels:
@@ -58,6 +58,7 @@ class Data:
         self.positions: list[Tensor] | None = None  # of each client's images, if only some are meant
         self.typical = len(samples.index) / len(samples)  # images of a client, on average over the federation
         self.shape = samples.pool.shape[1:]
+        self.kept: dict = {}  # what a trainer has made of these images, for further passes over them
 
     def __len__(self) -> int:
         return len(self.clients)

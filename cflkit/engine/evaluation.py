@@ -1,8 +1,9 @@
-"""Scoring models on test images: the only place that holds them.
+"""Scoring models on test images: the only place that holds them; and which rounds are scored.
 
 Each distinct pair (model, test set) is passed through the network once, however many clients share it.
 """
 
+import warnings
 from collections.abc import Callable
 
 import numpy as np
@@ -11,7 +12,8 @@ from torch import Tensor
 
 from cflkit.data.federation import Federation
 from cflkit.engine import metrics
-from cflkit.engine.clients import PIECE, Pixels
+from cflkit.engine.clients import IMAGES_AT_ONCE, Pixels
+from cflkit.engine.network import Network
 from cflkit.engine.rows import Pick, Rows
 from cflkit.models.flat import Model
 
@@ -36,6 +38,7 @@ class Scorer:
         # a test set of one's own has one's own label mix already
         self.private_tests = len(federation.test_of.unique()) == federation.clients
         self.pixels = Pixels(federation, model)
+        self.diverged = False  # whether a model has given values that are not finite
         counts = federation.label_counts().double()
         self.label_mix = (counts / counts.sum(1, keepdim=True)).numpy()
 
@@ -44,9 +47,10 @@ class Scorer:
         """Confusion matrix (C, C), rows true and columns predicted, of one model on one test set."""
         test, classes = self.federation.test, self.federation.classes
         index, y = test.rows(test_set)
-        pieces = (test.pool[i] for i in index.split(PIECE))
-        logits = [self.predict(self.model, vector, self.pixels(piece)) for piece in pieces]
-        guess = torch.cat(logits).argmax(1).cpu()
+        pieces = (test.pool[i] for i in index.split(IMAGES_AT_ONCE))
+        logits = torch.cat([self.predict(self.model, vector, self.pixels(piece)) for piece in pieces])
+        self.diverged |= not bool(logits.isfinite().all())
+        guess = logits.argmax(1).cpu()
         return torch.bincount(y * classes + guess, minlength=classes**2).reshape(classes, classes).numpy()
 
     def confusions(self, served: Pick | Rows | Tensor, clients: Tensor) -> np.ndarray:
@@ -55,8 +59,8 @@ class Scorer:
         if not isinstance(served, Pick):
             return np.stack([self.confusion(v, s) for v, s in zip(served, sets, strict=True)])
         pairs = list(zip(served.index.tolist(), sets, strict=True))
-        found = {(k, s): self.confusion(served.table[k], s) for k, s in sorted(set(pairs))}
-        return np.stack([found[pair] for pair in pairs])
+        once = {(k, s): self.confusion(served.table[k], s) for k, s in sorted(set(pairs))}
+        return np.stack([once[pair] for pair in pairs])
 
     def score(self, served: Pick | Rows | Tensor, clients: Tensor) -> dict[str, float]:
         """Score the clients on both axes.
@@ -71,14 +75,78 @@ class Scorer:
         """
         confusion = self.confusions(served, clients)
         sizes = self.federation.train.sizes[clients].numpy()
+        confusion = self.confusions(served, clients)
         plain = metrics.accuracy(confusion)
         own = plain
         if not self.private_tests:
             own = metrics.accuracy_under(confusion, self.label_mix[clients.numpy()])
         f1 = metrics.summary(metrics.macro_f1(confusion), sizes)
-        found = {"f1": f1["mean"], "f1_micro": f1["micro"]}
+        scores = {"f1": f1["mean"], "f1_micro": f1["micro"]}
         for name, values in (("accuracy", plain), ("own_accuracy", own)):
             summary = metrics.summary(values, sizes)
-            found |= {name: summary["mean"], f"{name}_std": summary["std"]}
-            found |= {f"{name}_worst10": summary["worst10"], f"{name}_micro": summary["micro"]}
-        return found
+            scores |= {name: summary["mean"], f"{name}_std": summary["std"]}
+            scores |= {f"{name}_worst10": summary["worst10"], f"{name}_micro": summary["micro"]}
+        return scores
+
+
+class Scoring:
+    """Which rounds are scored, and on whom.
+
+    Parameters
+    ----------
+    method : Method
+        Whose models are scored.
+    scorer : Scorer
+        Scores them.
+    groups : dict of str to Tensor of int64
+        Clients whose served models are scored, by what their scores' names begin with.
+    sample : Tensor of int64
+        Clients whose personal models are scored.
+    every : int
+        Score every so many rounds, the first and the last.
+    personal_every : int or None
+        Score personal models every so many rounds; only after the last if None.
+    last : int
+        The last round.
+    """
+
+    def __init__(self, method, scorer: Scorer, groups: dict[str, Tensor], sample: Tensor, every: int,
+                 personal_every: int | None, last: int):  # fmt: skip
+        self.method, self.scorer, self.groups, self.sample = method, scorer, groups, sample
+        self.every, self.personal_every, self.last = every, personal_every, last
+
+    def __call__(self, t: int, server: dict, network: Callable[[int], Network]) -> dict:
+        """Scores of round `t`, none if it is not due; ``diverged`` where a model gives values that are not finite.
+
+        The exchanges that scoring needs run in networks of their own, and are not booked.
+        """
+        row, final = {}, t == self.last
+        if t % self.every == 0 or final:
+            row |= self.served(server, network)
+        if len(self.sample) and (final or (self.personal_every and t % self.personal_every == 0)):
+            personal = self.method.personal(server, self.sample, network(t))
+            if personal is not None:
+                scores = self.scorer.score(personal, self.sample)
+                row |= {f"personal_{name}": value for name, value in scores.items()}
+        if row and self.scorer.diverged:
+            row["diverged"] = True
+            warnings.warn(f"{self.method.name} has diverged by round {t}: a model's outputs are not finite",
+                          RuntimeWarning, stacklevel=2)  # fmt: skip
+        return row
+
+    def served(
+        self, server: dict, network: Callable[[int], Network], groups: dict[str, Tensor] | None = None
+    ) -> dict[str, float]:
+        """Scores of the models that serve each group of clients, and of the one for everybody."""
+        row = {}
+        for prefix, group in (groups or self.groups).items():
+            if len(group):
+                served = self.method.serve(server, group, network(self.last + 1))
+                if served is not None:
+                    row |= {prefix + name: value for name, value in self.scorer.score(served, group).items()}
+        shared = self.method.shared(server)
+        if shared is not None:
+            tests = self.scorer.federation.test_of.unique().tolist()
+            confusion = sum(self.scorer.confusion(shared, test) for test in tests)
+            row["global_accuracy"] = float(metrics.accuracy(confusion))
+        return row

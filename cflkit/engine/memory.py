@@ -2,10 +2,12 @@
 
 It lives apart from the server's state, because a real server never sees it. In memory it is a dictionary of rows.
 With a folder every row is a file of its own, named after the round that wrote it, so that a checkpoint is a list
-of names: a killed round leaves files that no checkpoint names, and these are swept away.
+of names: a killed round leaves files that no checkpoint names, and these are swept away. A file says whose row it
+holds, and carries a checksum.
 """
 
 import contextlib
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +15,7 @@ import torch
 from torch import Tensor
 
 from cflkit.checks import require
-from cflkit.engine.rows import Rowwise, row
+from cflkit.engine.rows import Part, Rowwise, part, row
 
 
 class Memory:
@@ -36,12 +38,16 @@ class Memory:
         kept = self.rows.get(name, {}).get(client)
         if kept is None or self.folder is None:
             return kept
-        return torch.from_numpy(np.load(self._file(name, client, kept)))
+        file = self._file(name, client, kept)
+        with _reading(file), np.load(file) as arrays:
+            require(str(arrays["owner"]) == file.stem, "owner", str(arrays["owner"]), file.stem)
+            return torch.from_numpy(arrays["row"])
 
     def put(self, name: str, client: int, value: Tensor, round: int) -> None:
         """Keep `value` for `client`, in place of what it kept before."""
         if self.folder is not None:
-            np.save(self._file(name, client, round), value.detach().cpu().numpy())
+            file = self._file(name, client, round)
+            np.savez(file, row=value.detach().cpu().numpy(), owner=file.stem)
         self.rows.setdefault(name, {})[client] = value.detach().clone() if self.folder is None else round
 
     def state(self) -> dict:
@@ -54,20 +60,18 @@ class Memory:
         Raises
         ------
         ValueError
-            If a row is missing or cut short.
+            If a row is missing, cut short, or another client's; its numbers are checked when they are read.
         """
         self.rows = {name: dict(rows) for name, rows in state.items()}
         for file in sorted(self._files()):
-            whole = False
-            with contextlib.suppress(OSError, ValueError, EOFError):
-                whole = np.load(file, mmap_mode="r") is not None  # opened, not read
-            require(whole, "memory", str(file), "a whole row; delete its checkpoint to start anew")
+            with _reading(file), np.load(file) as arrays:
+                require(str(arrays["owner"]) == file.stem, "owner", str(arrays["owner"]), file.stem)
         self.sweep()
 
     def sweep(self) -> None:
         """Delete files that hold no current row: superseded ones, and those of a killed round."""
         if self.folder is not None:
-            for file in set(self.folder.glob("*.npy")) - self._files():
+            for file in set(self.folder.glob("*.npz")) - self._files():
                 file.unlink()
 
     def _files(self) -> set[Path]:
@@ -77,7 +81,17 @@ class Memory:
         return {self._file(name, c, r) for name, rows in self.rows.items() for c, r in rows.items()}
 
     def _file(self, name: str, client: int, round: int) -> Path:
-        return self.folder / f"{name}-{client}-{round}.npy"
+        return self.folder / f"{name}-{client}-{round}.npz"
+
+
+@contextlib.contextmanager
+def _reading(file: Path):
+    """Turn whatever a damaged file makes its reader raise into one line."""
+    try:
+        yield
+    except (OSError, ValueError, EOFError, LookupError, zipfile.BadZipFile) as error:
+        line = f"memory = {str(file)!r}: must be the whole row of its client; delete its checkpoint to start anew"
+        raise ValueError(line) from error
 
 
 class ChunkMemory:
@@ -95,6 +109,6 @@ class ChunkMemory:
         kept = (self._memory.get(name, client) for client in self._clients)
         return torch.stack([row(default, i) if k is None else k.to(self._device) for i, k in enumerate(kept)])
 
-    def __setitem__(self, name: str, rows: Tensor) -> None:
-        for client, value in zip(self._clients, rows, strict=True):
+    def __setitem__(self, name: str, rows: Part | Tensor) -> None:
+        for client, value in zip(self._clients, part(rows), strict=True):
             self._memory.put(name, client, value, self._round)

@@ -17,20 +17,13 @@ from torch import Tensor
 
 from cflkit import rng
 from cflkit.engine.clients import Data
-from cflkit.engine.fast.shared_linear import Factored
 from cflkit.engine.local import Local
 from cflkit.engine.memory import ChunkMemory, Memory
-from cflkit.engine.rows import Pick, Rows, _add, _zeros
+from cflkit.engine.rows import Dense, Part, Pick, Rows, part
 from cflkit.engine.sgd import SGD
 from cflkit.models.flat import Model
 
-SPILL = 2**30  # bytes of one upload key kept in memory; what exceeds it goes to a temporary file
-
-
-
-
-
-
+SPILL_BYTES = 2**30  # of one upload name kept in memory; what exceeds it goes to a temporary file
 
 
 @dataclass(frozen=True)
@@ -99,11 +92,17 @@ class Network:
     round : int
         The current round; 0 while the method starts.
     down, up : int
-        Floats sent to and received from clients so far in this round.
+        Floats sent to and received from clients so far in this round; an integer counts as one, like a float.
     """
 
     def __init__(
-        self, task, memory: Memory, local: Local, chunk: int, data: Callable[[list[int]], Data], workers: int = 1
+        self,
+        task: Task,
+        memory: Memory,
+        local: Local,
+        chunk: int,
+        data: Callable[[list[int]], Data],
+        workers: int = 1,
     ):
         self.task, self._memory, self._local, self._chunk, self._data = task, memory, local, chunk, data
         self._workers = workers
@@ -126,6 +125,7 @@ class Network:
         down: Mapping[str, Tensor] | None = None,
         per_client: Mapping[str, Tensor | Pick] | None = None,
         mean: Mapping[str, Tensor] | None = None,
+        known: Mapping[str, Tensor] | None = None,
     ) -> Uploads:
         """Send, let every client work, bring back.
 
@@ -134,8 +134,9 @@ class Network:
         clients : Tensor (m,) of int64
             Whom to reach.
         work : callable
-            The client's part, ``work(down, memory, data, local) -> dict of tensors``. It runs on chunks of clients:
-            values of `per_client` and everything it returns have a leading axis over the chunk.
+            The client's part, ``work(down, memory, data, local) -> dict of Part or Tensor``
+            (:meth:`cflkit.methods.base.Method.client`). It runs on chunks of clients: values of `per_client` and
+            everything it returns have a leading axis over the chunk.
         down : mapping, optional
             What every client receives alike.
         per_client : mapping, optional
@@ -143,23 +144,27 @@ class Network:
         mean : mapping, optional
             Names of uploads of which only a weighted mean is wanted, and each client's weight (m,). They are added
             up as they arrive and never held; what is found under the name is the mean, as one row.
+        known : mapping, optional
+            What clients know already, from a shared seed or an earlier message. They find it among what they
+            receive, but it is not sent, and not counted.
 
         Returns
         -------
         Uploads
         """
-        down, per_client = down or {}, per_client or {}
+        down, per_client, known = down or {}, per_client or {}, known or {}
 
-        def done(here: slice) -> dict[str, Tensor]:
+        def done(here: slice) -> dict[str, Part | Tensor]:
             own = {k: v.take(here) if isinstance(v, Pick) else v[here] for k, v in per_client.items()}
-            return self._work(clients[here], work, {**down, **own})
+            return self._work(clients[here], work, {**known, **down, **own})
 
         arriving = _Arriving(mean or {})
         chunks = [slice(i, i + self._chunk) for i in range(0, len(clients), self._chunk)]
-        for here, found in zip(chunks, self._in_turn(done, chunks), strict=True):
-            arriving.add(found, here)
-        self.down += sum(_floats(v) for v in down.values()) * len(clients)
-        self.down += sum(_floats(v[0]) for v in per_client.values()) * len(clients) if len(clients) else 0
+        for here, uploads in zip(chunks, self._in_turn(done, chunks), strict=True):
+            arriving.add(uploads, here)
+        if len(clients):
+            own = (v[0] for v in per_client.values())
+            self.down += sum(v.numel() for v in (*down.values(), *own)) * len(clients)
         self.up += arriving.floats
         return Uploads(arriving.rows(), clients, self.task.sizes[clients])
 
@@ -177,18 +182,18 @@ class Network:
         Each client receives under the name `carry` what the one before it uploaded under that name; the first
         receives `start` (P,). Otherwise as :meth:`call`.
         """
-        arriving = _Arriving(mean or {})
+        down, arriving = down or {}, _Arriving(mean or {})
         current = start
         for i in range(len(clients)):
             here = slice(i, i + 1)
-            found = self._work(clients[here], work, {**(down or {}), carry: current})
-            current = found[carry][0]
-            arriving.add(found, here)
-        self.down += (_floats(start) + sum(_floats(v) for v in (down or {}).values())) * len(clients)
+            uploads = self._work(clients[here], work, {**down, carry: current})
+            current = part(uploads[carry]).row(0)
+            arriving.add({**uploads, carry: Dense(current[None])}, here)
+        self.down += sum(v.numel() for v in (start, *down.values())) * len(clients)
         self.up += arriving.floats
         return Uploads(arriving.rows(), clients, self.task.sizes[clients])
 
-    def _in_turn(self, done: Callable, chunks: list[slice]) -> Iterator[dict[str, Tensor]]:
+    def _in_turn(self, done: Callable, chunks: list[slice]) -> Iterator[dict[str, Part | Tensor]]:
         """What every chunk returns, in order; with several workers, that many are under way and one more waits."""
         if self._workers == 1 or len(chunks) == 1:
             yield from map(done, chunks)
@@ -202,15 +207,10 @@ class Network:
             while begun:
                 yield begun.popleft().result()
 
-    def _work(self, clients: Tensor, work: Callable, received: dict) -> dict[str, Tensor]:
+    def _work(self, clients: Tensor, work: Callable, received: dict) -> dict[str, Part | Tensor]:
         ids = clients.tolist()
         memory = ChunkMemory(self._memory, ids, self.round, self.task.model.device)
         return work(received, memory, self._data(ids), self._local)
-
-
-def _floats(value: Tensor) -> int:
-    """Numbers in a message; an integer counts as one, like a float."""
-    return value.numel()
 
 
 class _Arriving:
@@ -219,43 +219,44 @@ class _Arriving:
     def __init__(self, mean: Mapping[str, Tensor]):
         self.floats = 0
         self._mean, self._total = mean, {}
-        self._parts: dict[str, list[Tensor]] = {}
+        self._parts: dict[str, list[Part]] = {}
         self._spill = _Spill()
 
-    def add(self, found: dict[str, Tensor], here: slice) -> None:
+    def add(self, uploads: dict[str, Part | Tensor], here: slice) -> None:
         """Take in what the clients `here`, by position, have uploaded."""
-        for name, value in found.items():
-            self.floats += _floats(value)
+        for name, rows in uploads.items():
+            rows = part(rows)
+            self.floats += rows.floats
             if name in self._mean:
                 weights = self._mean[name][here].tolist()
-                total = self._total[name] if name in self._total else self._total.setdefault(name, _zeros(value, 1))
-                _add(value, total, [0] * len(weights), weights)
+                total = self._total[name] if name in self._total else self._total.setdefault(name, rows.zeros(1))
+                rows.add_to(total, [0] * len(weights), weights)
             else:
-                self._parts.setdefault(name, []).append(self._spill(name, value))
+                self._parts.setdefault(name, []).append(self._spill(name, rows))
 
     def rows(self) -> dict[str, Rows]:
         """All that came in, by name."""
         for name, total in self._total.items():
             mass = sum(self._mean[name].tolist())
-            self._parts[name] = [total.div_(mass) if mass > 0 else total]
+            self._parts[name] = [Dense(total.div_(mass) if mass > 0 else total)]
         return {name: Rows(parts) for name, parts in self._parts.items()}
 
 
 class _Spill:
-    """Keep uploads in memory up to SPILL bytes a key; memory-map what comes after."""
+    """Keep dense uploads in memory up to SPILL_BYTES a name; memory-map what comes after."""
 
     def __init__(self):
         self._held: dict[str, int] = {}
         self._folder: tempfile.TemporaryDirectory | None = None
 
-    def __call__(self, name: str, value: Tensor) -> Tensor:
-        self._held[name] = self._held.get(name, 0) + value.numel() * value.element_size()
-        if self._held[name] <= SPILL or value.device.type != "cpu" or isinstance(value, Factored):
-            return value
+    def __call__(self, name: str, rows: Part) -> Part:
+        self._held[name] = self._held.get(name, 0) + rows.floats * rows.dtype.itemsize
+        if self._held[name] <= SPILL_BYTES or rows.device.type != "cpu" or not isinstance(rows, Dense):
+            return rows
         if self._folder is None:
             self._folder = tempfile.TemporaryDirectory(prefix="cflkit-uploads-")
         file = Path(self._folder.name) / f"{name}-{self._held[name]}.npy"
-        np.save(file, value.numpy())
+        np.save(file, rows.dense().numpy())
         mapped = torch.from_numpy(np.load(file, mmap_mode="c"))
-        mapped._spill = self._folder  # the folder lives as long as its tensors do
-        return mapped
+        mapped._folder = self._folder  # the folder lives as long as its tensors do
+        return Dense(mapped)

@@ -1,5 +1,6 @@
 """One row a client: what goes down to many clients without copies, and what comes up from them."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -8,13 +9,13 @@ import torch
 from torch import Tensor
 
 from cflkit.checks import require
-from cflkit.engine.fast.gemm import linear
-from cflkit.engine.fast.shared_linear import Factored
+from cflkit.engine.gemm import linear
 
 BLOCK = (96, 8192)  # rows and columns multiplied at a time
-SLAB = 8  # blocks of columns that are built at a time
+SLAB_BLOCKS = 8  # blocks of columns that are built at a time
 
 
+# ---------------------------------------------------------------------- down
 @dataclass(frozen=True)
 class Pick:
     """Client i has row ``index[i]`` of a short table: many clients, few distinct models, none of them copied.
@@ -62,10 +63,103 @@ def pick(value: Rowwise, m: int) -> Pick:
     """The rows of `m` clients as a Pick, whichever way they are given; nothing is copied."""
     if isinstance(value, Pick):
         return value
-    if isinstance(value, Factored):
-        value = value.dense()
     shared = value.dim() == 1
     return Pick(value[None], torch.zeros(m, dtype=torch.int64)) if shared else Pick(value, torch.arange(m))
+
+
+# ---------------------------------------------------------------------- up
+class Part(ABC):
+    """What one chunk of clients uploads under one name, a row each; stored densely, or as factors.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        (m, ...), as of a tensor with these rows.
+    dtype : torch.dtype
+        Kind of number.
+    device : torch.device
+        Where the rows lie.
+    """
+
+    shape: Sequence[int]
+    dtype: torch.dtype
+    device: torch.device
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __iter__(self):
+        return (self.row(i) for i in range(len(self)))
+
+    @property
+    def floats(self) -> int:
+        """Numbers in the message; an integer counts as one, like a float."""
+        return int(np.prod(self.shape))
+
+    def zeros(self, k: int) -> Tensor:
+        """`k` rows of zeros of the same kind (k, ...)."""
+        return torch.zeros(k, *self.shape[1:], dtype=self.dtype, device=self.device)
+
+    @abstractmethod
+    def row(self, i: int) -> Tensor:
+        """Client `i`'s row (...); not to be written into."""
+
+    @abstractmethod
+    def columns(self, span: slice) -> Tensor:
+        """Some neighbouring entries (m, width) of every row."""
+
+    @abstractmethod
+    def add_to(self, total: Tensor, groups: list[int], weights: list[float]) -> None:
+        """Add every row, times its weight, to its group's row of `total` (k, ...)."""
+
+    @abstractmethod
+    def unit(self) -> "Part":
+        """Scale every row to length 1, in place, and return self; zero where a row has no direction."""
+
+    @abstractmethod
+    def dense(self) -> Tensor:
+        """All rows (m, ...)."""
+
+
+class Dense(Part):
+    """Rows that lie in a tensor (m, ...)."""
+
+    def __init__(self, rows: Tensor):
+        self.rows, self.shape, self.dtype, self.device = rows, rows.shape, rows.dtype, rows.device
+
+    def row(self, i):
+        """A view."""
+        return self.rows[i]
+
+    def columns(self, span):
+        """A view."""
+        return self.rows[:, span]
+
+    def add_to(self, total, groups, weights):
+        """One row after the other, so that no result depends on the chunk."""
+        for vector, group, weight in zip(self.rows, groups, weights, strict=True):
+            if weight != 0:
+                total[group].add_(vector, alpha=weight)
+
+    def unit(self):
+        """Divide by the Euclidean norm."""
+        scale(self.rows, self.rows.norm(dim=1, keepdim=True))
+        return self
+
+    def dense(self):
+        """The tensor itself."""
+        return self.rows
+
+
+def scale(rows: Tensor, norm: Tensor) -> None:
+    """Divide rows (m, P) by their norms (m, 1), in place; a row whose norm is 0 or not finite becomes 0."""
+    rows /= norm
+    rows[~(norm.isfinite() & (norm > 0)).flatten()] = 0
+
+
+def part(rows: Part | Tensor) -> Part:
+    """Rows of a chunk, wrapped if they come as a tensor."""
+    return Dense(rows) if isinstance(rows, Tensor) else rows
 
 
 class Rows:
@@ -74,27 +168,31 @@ class Rows:
     Rows arrive in chunks and are reduced one after the other in that order, so no result depends on the chunk, to
     the last bit. Chunks may lie on disk; none of the reductions holds more than one row besides its result. Chunks
     of factors are reduced without being built, and then results depend on the chunk by rounding, as do those of
-    clients that train in lock-step (:mod:`cflkit.engine.fast.convolution`).
+    clients that train in lock-step.
+
+    Parameters
+    ----------
+    parts : sequence of Part or Tensor (m_j, ...)
+        The chunks.
     """
 
-    def __init__(self, parts: Sequence[Tensor]):
-        self.parts = list(parts)
+    def __init__(self, parts: Sequence[Part | Tensor]):
+        self.parts = [part(p) for p in parts]
 
     def __len__(self) -> int:
-        return sum(len(part) for part in self.parts)
+        return sum(map(len, self.parts))
 
     def __iter__(self):
-        for part in self.parts:
-            yield from (part.row(i) for i in range(len(part))) if isinstance(part, Factored) else part
+        for chunk in self.parts:
+            yield from chunk
 
     def __getitem__(self, positions) -> Tensor:
         """Some rows (k, ...), copied; `positions` as for a tensor's first axis."""
         wanted = torch.arange(len(self))[positions]
-        starts = np.cumsum([0] + [len(part) for part in self.parts])
+        starts = np.cumsum([0] + [len(chunk) for chunk in self.parts])
         if wanted.dim() == 0:
-            part = int(np.searchsorted(starts, int(wanted), side="right")) - 1
-            part, i = self.parts[part], int(wanted) - starts[part]
-            return part.row(i) if isinstance(part, Factored) else part[i]
+            at = int(np.searchsorted(starts, int(wanted), side="right")) - 1
+            return self.parts[at].row(int(wanted) - starts[at])
         return torch.stack([self[int(i)] for i in wanted]) if len(wanted) else self.dense()[:0]
 
     def gram(self) -> Tensor:
@@ -106,7 +204,7 @@ class Rows:
         gram = torch.zeros(m, m, dtype=torch.float64)
         spans = [slice(i, min(i + rows, m)) for i in range(0, m, rows)]
         for _, slab in self._slabs():
-            for block in (part.contiguous() for part in slab.split(columns, dim=1)):
+            for block in (columns_of.contiguous() for columns_of in slab.split(columns, dim=1)):
                 for i, a in enumerate(spans):
                     for b in spans[: i + 1]:
                         gram[a, b] += linear(block[a], block[b]).double().cpu()
@@ -121,14 +219,15 @@ class Rows:
 
     def _slabs(self):
         """All rows, a few columns at a time, with where they lie: small enough to stay out of fresh memory."""
-        size, width = self.parts[0].shape[1], SLAB * BLOCK[1]
+        size, width = self.parts[0].shape[1], SLAB_BLOCKS * BLOCK[1]
         for begin in range(0, size, width):
             span = slice(begin, min(begin + width, size))
-            yield span, torch.cat([p.columns(span) if isinstance(p, Factored) else p[:, span] for p in self.parts])
+            yield span, torch.cat([chunk.columns(span) for chunk in self.parts])
 
     def dense(self) -> Tensor:
         """All rows (m, ...)."""
-        return self.parts[0] if len(self.parts) == 1 else torch.cat(self.parts)
+        rows = [chunk.dense() for chunk in self.parts]
+        return rows[0] if len(rows) == 1 else torch.cat(rows)
 
     def mean(self, weights: Tensor | None = None) -> Tensor:
         """Weighted mean over the clients (...); plain without weights."""
@@ -153,7 +252,7 @@ class Rows:
         -------
         Tensor (k, ...)
         """
-        total = _zeros(self.parts[0], k)
+        total = self.parts[0].zeros(k)
         weights = [1.0] * len(self) if weights is None else weights.tolist()
         self._add_to(total, groups.tolist(), weights)
         mass = [0.0] * k
@@ -168,27 +267,13 @@ class Rows:
 
     def sum_by(self, groups: Tensor, k: int) -> Tensor:
         """Sum within each of `k` groups (k, ...); `groups` (m,) says which is each client's."""
-        total = _zeros(self.parts[0], k)
+        total = self.parts[0].zeros(k)
         self._add_to(total, groups.tolist(), [1.0] * len(self))
         return total
 
     def _add_to(self, total: Tensor, groups: list[int], weights: list[float]) -> None:
         require(len(groups) == len(weights) == len(self), "groups", len(groups), f"{len(self)} long, one a row")
         begin = 0
-        for part in self.parts:
-            here = slice(begin, begin := begin + len(part))
-            _add(part, total, groups[here], weights[here])
-
-
-def _zeros(part: Tensor, k: int) -> Tensor:
-    return torch.zeros(k, *part.shape[1:], dtype=part.dtype, device=part.device)
-
-
-def _add(part: Tensor, total: Tensor, groups: list[int], weights: list[float]) -> None:
-    """Add every row of a chunk, times its weight, to its group's row of `total`."""
-    if isinstance(part, Factored):
-        part.add_to(total, groups, weights)
-        return
-    for row, group, weight in zip(part, groups, weights, strict=True):
-        if weight != 0:
-            total[group].add_(row, alpha=weight)
+        for chunk in self.parts:
+            here = slice(begin, begin := begin + len(chunk))
+            chunk.add_to(total, groups[here], weights[here])

@@ -1,19 +1,21 @@
 """Stochastic gradient descent: what a run sets, the batches of a client, and the update itself."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cflkit.checks import positive, require
+from cflkit.checks import Checked, Count, Natural, Positive, Range, Weight, require
 from cflkit.engine.rows import Rowwise
 
 
 @dataclass(frozen=True)
-class SGD:
+class SGD(Checked):
     """How every client trains: plain stochastic gradient descent, as ``torch.optim.SGD`` does it.
 
     Parameters
@@ -34,25 +36,19 @@ class SGD:
     Raises
     ------
     ValueError
-        For a learning rate, epochs, steps or batch size that is not positive.
+        For a value that its annotation does not allow, and for Nesterov's step without momentum.
     """
 
-    lr: float
-    epochs: int = 1
-    batch_size: int | None = None
-    steps: int | None = None
-    momentum: float = 0.0
-    weight_decay: float = 0.0
+    lr: Positive
+    epochs: Natural = 1
+    batch_size: Count | None = None
+    steps: Count | None = None
+    momentum: Annotated[float, Range(0, 1, open_high=True)] = 0.0
+    weight_decay: Weight = 0.0
     nesterov: bool = False
 
     def __post_init__(self):
-        positive("lr", self.lr)
-        for name in ("batch_size", "steps"):
-            if getattr(self, name) is not None:
-                positive(name, getattr(self, name))
-        require(self.epochs >= 0, "epochs", self.epochs, "0 or more")
-        require(0 <= self.momentum < 1, "momentum", self.momentum, "in [0, 1)")
-        require(self.weight_decay >= 0, "weight_decay", self.weight_decay, "0 or more")
+        super().__post_init__()
         require(not self.nesterov or self.momentum > 0, "nesterov", self.nesterov, "False without momentum")
 
     def count(self, n: int) -> int:
@@ -65,11 +61,11 @@ class SGD:
         total = self.count(n)
         if self.batch_size is None:
             return [np.arange(n)] * total  # a full batch needs no shuffling, and keeps the order of sums
-        found: list[np.ndarray] = []
-        while len(found) < total:
+        drawn: list[np.ndarray] = []
+        while len(drawn) < total:
             order = generator.permutation(n)
-            found += [order[i : i + self.batch_size] for i in range(0, n, self.batch_size)]
-        return found[:total]
+            drawn += [order[i : i + self.batch_size] for i in range(0, n, self.batch_size)]
+        return drawn[:total]
 
 
 @dataclass(frozen=True)
@@ -116,7 +112,7 @@ class Descent:
         self._momentum: list[Tensor] | None = None
 
     @torch.no_grad()
-    def step(self, gradient: list[Tensor]) -> None:
+    def step(self, gradient: Sequence[Tensor]) -> None:
         """Move the parameters; `gradient` is overwritten."""
         optimiser, parameters = self.optimiser, self.parameters
         gradient = [g.contiguous() for g in gradient]  # mixed layouts would be slow to add

@@ -6,36 +6,33 @@ last whole round to the same history, bit for bit. Timings are kept apart from w
 
 import contextlib
 import hashlib
-import json
-import os
-import pickle
 import time
-import zipfile
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
+from dataclasses import KW_ONLY, asdict, dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any, Literal
 
-import pandas as pd
 import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
 from cflkit import rng
-from cflkit.checks import fraction, one_of, positive, require
+from cflkit.checks import Checked, Count, Fraction, Natural, declared, require
 from cflkit.data.federation import Federation
-from cflkit.engine import metrics
+from cflkit.engine import fast, metrics
+from cflkit.engine.checkpoint import Checkpoint, fingerprint
 from cflkit.engine.clients import Data
-from cflkit.engine.evaluation import Scorer
+from cflkit.engine.evaluation import Scorer, Scoring
+from cflkit.engine.history import History
 from cflkit.engine.local import Local
 from cflkit.engine.memory import Memory
 from cflkit.engine.network import Network, Task
 from cflkit.engine.sgd import SGD
-from cflkit.models import networks as models
-from cflkit.models.flat import Model
+from cflkit.models import Model, build
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
-
-
+CPU_CHUNK = 32  # clients trained and held together on a CPU
 
 
 def schedule(
@@ -61,60 +58,21 @@ def schedule(
     list of Tensor (m,) of int64
         One for each of the rounds 1..T.
     """
-    fraction("participation", participation)
+    declared("participation", participation, Fraction)
     if arrival is not None:
         require(len(arrival) == clients, "len(arrival)", len(arrival), f"the number of clients, {clients}")
         require(int(arrival.min()) <= 1, "min(arrival)", int(arrival.min()), "1, so that round 1 has a client")
-    found = []
+    drawn = []
     for t in range(1, rounds + 1):
         available = torch.arange(clients) if arrival is None else torch.nonzero(arrival <= t).flatten()
         m = max(1, round(participation * len(available)))
-        drawn = rng.generator(seed, t, "sampling").choice(len(available), size=m, replace=False)
-        found.append(available[torch.from_numpy(drawn).sort().values])
-    return found
+        chosen = rng.generator(seed, t, "sampling").choice(len(available), size=m, replace=False)
+        drawn.append(available[torch.from_numpy(chosen).sort().values])
+    return drawn
 
 
-@dataclass
-class History:
-    """What a simulation leaves behind.
-
-    Attributes
-    ----------
-    rounds : list of dict
-        One row a round, from round 0 (before training); scores only where the round was evaluated.
-    seconds : list of float
-        Wall time of each round, kept apart: it is never the same twice.
-    server : dict
-        The server's final state.
-    memory : Memory
-        What clients kept.
-    """
-
-    rounds: list[dict] = field(default_factory=list)
-    seconds: list[float] = field(default_factory=list)
-    server: dict = field(default_factory=dict)
-    memory: Memory = field(default_factory=Memory)
-
-    @property
-    def final(self) -> dict:
-        """The last round's row, which is what gets reported."""
-        return self.rounds[-1]
-
-    def frame(self) -> pd.DataFrame:
-        """The rounds as a table, indexed by round."""
-        return pd.DataFrame(self.rounds).set_index("round")
-
-    def to_csv(self, path: str | Path) -> None:
-        """Write the rounds as CSV; lists (cluster sizes) are joined by spaces."""
-        frame = self.frame()
-        for name in frame.columns[frame.map(lambda v: isinstance(v, list)).any()]:
-            frame[name] = frame[name].map(lambda v: " ".join(map(str, v)) if isinstance(v, list) else v)
-        partial = Path(f"{path}.part")
-        frame.to_csv(partial)
-        os.replace(partial, path)
-
-
-class Simulation:
+@dataclass(eq=False, repr=False)
+class Simulation(Checked):
     """A method, a federation and everything between them.
 
     Parameters
@@ -167,91 +125,128 @@ class Simulation:
     Raises
     ------
     ValueError
-        For an argument out of range, or a checkpoint of another configuration; one line, before any work.
+        For an argument that is not allowed, or a checkpoint of another run; one line, before any work.
     """
 
-    def __init__(
-        self,
-        method,
-        federation: Federation,
-        *,
-        model: str | Callable[[], nn.Module],
-        local: SGD,
-        rounds: int,
-        participation: float = 1.0,
-        seed: int = 0,
-        dtype: str = "float64",
-        device: str = "cpu",
-        trainer: str = "auto",
-        chunk: int | None = None,
-        workers: int = 1,
-        evaluate_every: int = 1,
-        personal_clients: int = 100,
-        personal_every: int | None = None,
-        arrival: Tensor | None = None,
-        checkpoint: str | Path | None = None,
-        checkpoint_every: int = 1,
-        progress: bool = True,
-        debug: bool = False,
-    ):
-        one_of("dtype", dtype, DTYPES)
-        one_of("trainer", trainer, ("auto", "lean", "stacked", "shared"))
-        require(callable(model) or isinstance(model, str), "model", model, "a name, or a function that makes one")
-        kind, _, number = str(device).partition(":")
+    method: Any
+    federation: Federation
+    _: KW_ONLY
+    model: str | Callable
+    local: SGD
+    rounds: Natural
+    participation: Fraction = 1.0
+    seed: Natural = 0
+    dtype: Literal["float32", "float64"] = "float64"
+    device: str | torch.device = "cpu"
+    trainer: Literal["auto", "lean", "stacked", "shared"] = "auto"
+    chunk: Count | None = None
+    workers: Count = 1
+    evaluate_every: Count = 1
+    personal_clients: Natural = 100
+    personal_every: Count | None = None
+    arrival: Tensor | None = None
+    checkpoint: str | Path | None = None
+    checkpoint_every: Count = 1
+    progress: bool = True
+    debug: bool = False
+
+    def __post_init__(self):
+        super().__post_init__()
+        method, federation = self.method, self.federation
+        ready = callable(getattr(method, "round", None)) and not isinstance(method, type)
+        require(ready, "method", method, "a method with its hyper-parameters, such as FedAvg()")
+        self.schedule = schedule(federation.clients, self.participation, self.rounds, self.seed, self.arrival)
+        given, self.model = self.model, self._build()
+        self._network = fingerprint(self.model, federation.shape)
+        self._resolve()
+        sizes, classes = federation.train.sizes, federation.classes
+        self.task = Task(self.model, federation.clients, sizes, classes, federation.shape, self.seed)
+        method.check(self.task)
+        self.scorer, self.scoring = self._scoring()
+        self.config = self._config(given)
+
+    def _build(self) -> Model:
+        """Make the architecture, where the run is to be, and see that it fits the images and the labels."""
+        kind, _, number = str(self.device).partition(":")
         gpus = torch.cuda.device_count()
         ok = kind == "cpu" or (kind == "cuda" and (number or "0").isdigit() and int(number or 0) < gpus)
-        require(ok, "device", str(device), f"cpu, or cuda where PyTorch sees a GPU (here {gpus})")
-        require(rounds >= 0, "rounds", rounds, "0 or more")
-        require(personal_clients >= 0, "personal_clients", personal_clients, "0 or more")
-        for name in ("chunk", "workers", "personal_every", "evaluate_every", "checkpoint_every"):
-            if (value := locals()[name]) is not None:
-                positive(name, value)
-        self.method, self.federation, self.local_sgd = method, federation, local
-        self.rounds, self.seed, self.debug, self.progress = rounds, seed, debug, progress
-        self.evaluate_every, self.personal_every = evaluate_every, personal_every
-        self.schedule = schedule(federation.clients, participation, rounds, seed, arrival)
+        require(ok, "device", str(self.device), f"cpu, or cuda where PyTorch sees a GPU (here {gpus})")
+        shape, classes = self.federation.shape, self.federation.classes
+        make = partial(build, self.model, shape, classes) if isinstance(self.model, str) else self.model
+        if not isinstance(self.model, str):
+            made = None if isinstance(make, nn.Module) else make()
+            require(isinstance(made, nn.Module), "model", self.model, "a name, or a function that makes a network")
+        architecture = Model(make, DTYPES[self.dtype], str(self.device), quicken=fast.quick)
+        logits = None
+        with contextlib.suppress(RuntimeError, ValueError, TypeError):
+            logits = fingerprint(architecture, shape)["logits"]
+        fits = logits is not None and logits.shape == (2, classes)
+        require(fits, "model", self.model, f"a network that maps images {shape} to {classes} logits")
+        return architecture
 
-        def make() -> nn.Module:
-            return model() if callable(model) else models.build(model, federation.shape, federation.classes)
+    def _resolve(self) -> None:
+        """Settle what is left to the machine: who trains, in chunks of how many, on how many threads."""
+        gpu = self.model.device.type == "cuda"
+        # free memory is never the same twice: a chunk that follows from it is no part of the configuration
+        self._chunk_in_config = None if gpu and self.chunk is None else self.chunk or CPU_CHUNK
+        self.trainer = "stacked" if gpu and self.trainer == "auto" else self.trainer
+        self.chunk = self.chunk or (fitting(self.model) if gpu else CPU_CHUNK)
+        self.workers = 1 if self.model.has_dropout or self.debug else self.workers
+        self.trainers = fast.trainers(self.trainer, self.debug)
 
-        self.model = Model(make, DTYPES[dtype], device)
-        on_gpu = self.model.device.type == "cuda"
-        self.trainer = "stacked" if on_gpu and trainer == "auto" else trainer
-        self.chunk = chunk or (fitting(self.model) if on_gpu else 32)
-        self.workers = 1 if self.model.has_dropout or debug else workers
-        self.task = Task(
-            self.model, federation.clients, federation.train.sizes, federation.classes, federation.shape, seed
-        )
-        if hasattr(method, "check"):
-            method.check(self.task)
-        self.scorer = Scorer(federation, self.model, method.predict)
-        late = torch.zeros(federation.clients, dtype=torch.bool) if arrival is None else arrival > max(rounds, 1)
-        self.seen, self.unseen = torch.nonzero(~late).flatten(), torch.nonzero(late).flatten()
-        sample = rng.generator(seed, "personal").permutation(self.seen.numpy())[:personal_clients]
-        self.personal_sample = torch.from_numpy(sample).sort().values
-        self.folder = None if checkpoint is None else Path(checkpoint)
-        self.checkpoint_every = checkpoint_every
-        self.config = {
-            "method": method.config(),
-            "federation": {**federation.config, "digest": digest(federation)},
-            "model": model if isinstance(model, str) else f"{model.__module__}.{model.__qualname__}",
-            "local": asdict(local),
-            "rounds": rounds,
-            "participation": participation,
-            "seed": seed,
-            "dtype": dtype,
+    def _scoring(self) -> tuple[Scorer, Scoring]:
+        """Who is scored: all that take part, those that come after the last round apart, and a fixed sample."""
+        n, late = self.federation.clients, torch.zeros(self.federation.clients, dtype=torch.bool)
+        if self.arrival is not None:
+            late = self.arrival > max(self.rounds, 1)
+        seen, unseen = torch.arange(n)[~late], torch.arange(n)[late]
+        sample = rng.generator(self.seed, "personal").permutation(seen.numpy())[: self.personal_clients]
+        scorer = Scorer(self.federation, self.model, self.method.predict)
+        return scorer, Scoring(
+            self.method, scorer, {"": seen, "unseen_": unseen}, torch.from_numpy(sample).sort().values,
+            self.evaluate_every, self.personal_every, self.rounds,
+        )  # fmt: skip
+
+    def _config(self, model: str | Callable) -> dict:
+        """What the run is, JSON-able: what a record and a checkpoint say of it."""
+        named = isinstance(model, str)
+        kind = model if hasattr(model, "__qualname__") else type(model)
+        config = {
+            "method": self.method.config(),
+            "federation": {**self.federation.config, "digest": digest(self.federation)},
+            "model": model if named else f"{kind.__module__}.{kind.__qualname__}",
+            "local": asdict(self.local),
+            "rounds": self.rounds,
+            "participation": self.participation,
+            "seed": self.seed,
+            "dtype": self.dtype,
             "device": self.model.device.type,
             "trainer": self.trainer,
-            "chunk": None if on_gpu and chunk is None else self.chunk,  # free memory is never the same twice
-            "evaluate_every": evaluate_every,
-            "personal": [personal_clients, personal_every],
-            "arrival": None if arrival is None else arrival.tolist(),
+            "chunk": self._chunk_in_config,
+            "evaluate_every": self.evaluate_every,
+            "personal": [self.personal_clients, self.personal_every],
+            "arrival": None if self.arrival is None else self.arrival.tolist(),
         }
+        return config if named else config | {"network": self._network["layers"]}
 
     # ------------------------------------------------------------------ the loop
     def run(self) -> History:
-        """Run all rounds that are not in the checkpoint yet."""
-        history = self._resume() or self._start()
+        """Run all rounds that are not in the checkpoint yet.
+
+        Raises
+        ------
+        BusyError
+            If another process is at work on the checkpoint.
+        """
+        if self.checkpoint is None:
+            return self._run(None)
+        device = self.model.device
+        kept = Checkpoint(Path(self.checkpoint), self.checkpoint_every, self.config, self._network, device)
+        with kept.lock():
+            return self._run(kept)
+
+    def _run(self, kept: Checkpoint | None) -> History:
+        history = (kept and kept.load()) or self._start(kept)
         done = len(history.rounds) - 1
         bar = tqdm(total=self.rounds, initial=done, desc=self.method.name, unit="round", disable=not self.progress)
         with bar:
@@ -262,30 +257,35 @@ class Simulation:
                 history.server = self.method.round(history.server, self.schedule[t - 1], net)
                 history.rounds.append(self._row(t, net, before, history))
                 history.seconds.append(time.perf_counter() - began)
-                if self.folder is not None and (t % self.checkpoint_every == 0 or t == self.rounds):
-                    self._save(history)
+                if kept and kept.due(t, self.rounds):
+                    kept.save(history)
                 bar.set_postfix({k: round(v, 4) for k, v in history.final.items() if k == "accuracy"})
                 bar.update()
         return history
 
-    def network(self, round: int, memory: Memory) -> Network:
-        """The clients as the server reaches them in `round`; for joins and experiments after training too."""
-        local = Local(self.model, self.local_sgd, self.seed, round, self.trainer, self.debug)
-        return Network(self.task, memory, local, 1 if self.debug else self.chunk, self._data, self.workers)
-
-    def _data(self, clients: list[int]) -> Data:
-        return Data(self.federation.train, clients, self.scorer.pixels, self.federation.classes)
-
-    def _start(self) -> History:
+    def _start(self, kept: Checkpoint | None = None) -> History:
         began = time.perf_counter()
-        history = History(memory=Memory(None if self.folder is None else self.folder / "memory"))
+        history = History(memory=kept.memory() if kept else Memory())
         net = self.network(0, history.memory)
         history.server = self.method.start(net)
         history.rounds.append(self._row(0, net, None, history))
         history.seconds.append(time.perf_counter() - began)
-        if self.folder is not None:
-            self._save(history)
+        if kept:
+            kept.save(history)
         return history
+
+    def network(self, round: int, memory: Memory) -> Network:
+        """The clients as the server reaches them in `round`; for joins and experiments after training too."""
+        local = Local(self.model, self.local, self.seed, round, self.trainers)
+        return Network(self.task, memory, local, 1 if self.debug else self.chunk, self._data, self.workers)
+
+    def evaluate(self, server: dict, memory: Memory, clients: Tensor | None = None) -> dict[str, float]:
+        """Score the models that serve `clients`; all that take part, and the others apart, if None."""
+        groups = self.scoring.groups if clients is None else {"": clients}
+        return self.scoring.served(server, lambda round: self.network(round, memory), groups)
+
+    def _data(self, clients: list[int]) -> Data:
+        return Data(self.federation.train, clients, self.scorer.pixels, self.federation.classes)
 
     def _row(self, t: int, net: Network, before: Tensor | None, history: History) -> dict:
         """Measure one round: traffic always, clusters where the method has any, scores when due."""
@@ -299,72 +299,7 @@ class Simulation:
             if truth is not None:
                 row["ari"], row["nmi"] = metrics.ari(after, truth), metrics.nmi(after, truth)
         row |= self.method.log(server)
-        last = t == self.rounds
-        if t % self.evaluate_every == 0 or last:
-            row |= self.evaluate(server, history.memory)
-        if len(self.personal_sample) and (last or (self.personal_every and t % self.personal_every == 0)):
-            quiet = self.network(t, history.memory)
-            personal = self.method.personal(server, self.personal_sample, quiet)
-            if personal is not None:
-                found = self.scorer.score(personal, self.personal_sample)
-                row |= {f"personal_{name}": value for name, value in found.items()}
-        return row
-
-    def evaluate(self, server: dict, memory: Memory, clients: Tensor | None = None) -> dict[str, float]:
-        """Score the models that serve `clients`; their exchanges are not counted as traffic.
-
-        If None: all clients, those that never train apart from the others.
-        """
-        row = {}
-        groups = {"": self.seen, "unseen_": self.unseen} if clients is None else {"": clients}
-        for prefix, group in groups.items():
-            served = self.method.serve(server, group, self.network(self.rounds + 1, memory)) if len(group) else None
-            if served is not None:
-                row |= {prefix + name: value for name, value in self.scorer.score(served, group).items()}
-        shared = self.method.shared(server)
-        if shared is not None:
-            confusion = [self.scorer.confusion(shared, s) for s in self.federation.test_of.unique().tolist()]
-            row["global_accuracy"] = float(metrics.accuracy(sum(confusion)))
-        return row
-
-    # ------------------------------------------------------------------ checkpoints
-    def _save(self, history: History) -> None:
-        state = {
-            "config": json.dumps(self.config, sort_keys=True),
-            "rounds": json.dumps(history.rounds),
-            "seconds": history.seconds,
-            "server": history.server,
-            "memory": history.memory.state(),
-        }
-        self.folder.mkdir(parents=True, exist_ok=True)
-        partial = self.folder / "state.pt.part"
-        torch.save(state, partial)
-        os.replace(partial, self.folder / "state.pt")
-        history.memory.sweep()
-
-    def _resume(self) -> History | None:
-        if self.folder is None or not (file := self.folder / "state.pt").exists():
-            return None
-
-        def home(storage, where: str):  # what was on a GPU goes to this run's; what was not stays
-            return storage if where == "cpu" else storage.to(device=self.model.device)
-
-        state, damage = None, (OSError, EOFError, RuntimeError, ValueError, LookupError)
-        with contextlib.suppress(*damage, pickle.UnpicklingError, zipfile.BadZipFile):
-            with zipfile.ZipFile(file) as archive:
-                whole = archive.testzip() is None  # torch.load does not look at the checksums
-            if whole:
-                state = torch.load(file, map_location=home, weights_only=True)
-        require(isinstance(state, dict) and "config" in state, "checkpoint", str(file),
-                "a whole checkpoint; delete this one to start anew")  # fmt: skip
-        theirs = json.loads(state["config"])
-        ours = json.loads(json.dumps(self.config, sort_keys=True))
-        for name in ours:
-            require(theirs.get(name) == ours[name], "checkpoint", str(file),
-                    f"of this configuration; {name} was {theirs.get(name)} and is now {ours[name]}")  # fmt: skip
-        memory = Memory(self.folder / "memory")
-        memory.restore(state["memory"])
-        return History(json.loads(state["rounds"]), state["seconds"], state["server"], memory)
+        return row | self.scoring(t, server, lambda round: self.network(round, history.memory))
 
 
 def simulate(method, federation: Federation, **settings) -> History:

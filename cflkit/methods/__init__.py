@@ -2,7 +2,7 @@
 
 from dataclasses import fields
 
-from cflkit.checks import one_of, require
+from cflkit.checks import known
 from cflkit.methods.base import Method
 from cflkit.methods.cfl import CFL
 from cflkit.methods.cgpfl import CGPFLLike
@@ -41,8 +41,7 @@ def get(name: str, **parameters) -> Method:
     ValueError
         For an unknown method or parameter, or a value out of range.
     """
-    one_of("method", name, METHODS)
-    known = [f.name for f in fields(METHODS[name])]
+    known(METHODS, name, "method")
     for parameter in parameters:
-        require(parameter in known, f"{name}'s parameter", parameter, "one of " + (", ".join(known) or "(none)"))
+        known([field.name for field in fields(METHODS[name])], parameter, f"{name}'s parameter")
     return METHODS[name](**parameters)

@@ -6,16 +6,21 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from cflkit.engine.network import Network
-from cflkit.engine.rows import Pick, Rows
+from cflkit.checks import Checked, Count, require
+from cflkit.engine.clients import Data
+from cflkit.engine.local import Local
+from cflkit.engine.memory import ChunkMemory
+from cflkit.engine.network import Network, Task
+from cflkit.engine.rows import Part, Pick, Rows
 from cflkit.models.flat import Model
 
 
-class Method:
-    """The interface of a method. Only :meth:`start`, :meth:`round` and :meth:`serve` must be written.
+class Method(Checked):
+    """The interface of a method. :meth:`start`, :meth:`round`, :meth:`client` and :meth:`serve` must be written.
 
-    The server's state is a plain dictionary of tensors and numbers; a method returns a new one and never changes
-    the old. It never opens a file, prints, picks a device or sees a test image.
+    Hyper-parameters are the fields of a frozen dataclass, and their annotations say which values are allowed. The
+    server's state is a plain dictionary of tensors and numbers; a method returns a new one and never changes the
+    old. It never opens a file, prints, picks a device or sees a test image.
     """
 
     name: ClassVar[str]
@@ -24,7 +29,7 @@ class Method:
         """Return what a run record says of the method: its name and every hyper-parameter."""
         return {"name": self.name, **asdict(self)}
 
-    def check(self, task) -> None:
+    def check(self, task: Task) -> None:
         """Refuse hyper-parameters that this task cannot have (K > clients); called before any work."""
 
     def start(self, net: Network) -> dict:
@@ -33,6 +38,28 @@ class Method:
 
     def round(self, server: dict, clients: Tensor, net: Network) -> dict:
         """One communication round with the sampled `clients` (m,); any number of exchanges."""
+        raise NotImplementedError
+
+    def client(self, down: dict, memory: ChunkMemory, data: Data, local: Local) -> dict[str, Part | Tensor]:
+        """What a chunk of m clients does in an exchange; a method may have several such parts.
+
+        Parameters
+        ----------
+        down : dict of Tensor or Pick
+            What the clients have received, and what they know without being sent it (``net.call(..., known=...)``):
+            shared (...), or with a leading axis m.
+        memory : ChunkMemory
+            What these clients keep between rounds.
+        data : Data
+            Their training images.
+        local : Local
+            What they can do with them.
+
+        Returns
+        -------
+        dict of Part or Tensor (m, ...)
+            What they upload.
+        """
         raise NotImplementedError
 
     def serve(self, server: dict, clients: Tensor, net: Network) -> Pick | Rows | None:
@@ -60,6 +87,32 @@ class Method:
         return model.forward(vector, x)
 
 
+class Clustered(Method):
+    """A method with a fixed number ``k`` of clusters.
+
+    Its server's state has ``assign`` (N,), every client's cluster, and under the name `centres` one model a
+    cluster, (K, P).
+    """
+
+    k: Count
+    centres: ClassVar[str] = "models"
+
+    def check(self, task):
+        most = task.clients
+        require(self.k <= most, "k", self.k, f"at most the number of clients, {most}")
+
+    def serve(self, server, clients, net):
+        return Pick(server[self.centres], server["assign"][clients])
+
+    def assignment(self, server):
+        return server["assign"]
+
+
 def one_for_all(vector: Tensor, clients: Tensor) -> Pick:
     """Serve the same vector (P,) to everybody."""
     return Pick(vector[None], torch.zeros(len(clients), dtype=torch.int64))
+
+
+def recall(down: dict, memory: ChunkMemory, data: Data, local: Local) -> dict[str, Tensor]:
+    """The client's part that gives back its personal model, or ``down["initial"]`` where it has none yet."""
+    return {"model": memory.get("personal", down["initial"])}

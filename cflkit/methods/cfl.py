@@ -1,6 +1,7 @@
 """CFL, also ClusteredFL and FedCluster (Sattler, Mueller, Samek 2020): split clusters that stop agreeing."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
@@ -8,7 +9,7 @@ from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import squareform
 from torch import Tensor
 
-from cflkit.checks import one_of, require
+from cflkit.checks import Count, Natural, Weight
 from cflkit.engine.rows import Pick
 from cflkit.methods.base import Method
 
@@ -37,19 +38,13 @@ class CFL(Method):
         member's update from the mean of its half, relative to that mean (the paper's certificate).
     """
 
-    eps1: float = 0.4
-    eps2: float = 1.6
-    min_round: int = 21
-    min_size: int = 2
-    linkage: str = "single"
+    eps1: Weight = 0.4
+    eps2: Weight = 1.6
+    min_round: Natural = 21
+    min_size: Count = 2
+    linkage: Literal["single", "complete"] = "single"
     gamma_test: bool = False
     name = "cfl"
-
-    def __post_init__(self):
-        for name in ("eps1", "eps2", "min_round"):
-            require(getattr(self, name) >= 0, name, getattr(self, name), "0 or more")
-        require(self.min_size >= 1, "min_size", self.min_size, "1 or more")
-        one_of("linkage", self.linkage, ("single", "complete"))
 
     def start(self, net):
         return {"models": net.task.init(), "assign": torch.zeros(net.task.clients, dtype=torch.int64)}

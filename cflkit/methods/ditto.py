@@ -1,10 +1,10 @@
 """Ditto (Li et al. 2021): a global model, and personal models pulled towards it."""
 
 from dataclasses import dataclass
-from functools import partial
 
-from cflkit.checks import require
+from cflkit.checks import Weight
 from cflkit.engine.sgd import Prox
+from cflkit.methods.base import recall
 from cflkit.methods.fedavg import FedAvg
 
 
@@ -21,26 +21,22 @@ class Ditto(FedAvg):
         Pull towards the global model (lambda); 0 makes the personal part local-only.
     """
 
-    lam: float = 0.05
+    lam: Weight = 0.05
     name = "ditto"
-
-    def __post_init__(self):
-        super().__post_init__()
-        require(self.lam >= 0, "lam", self.lam, "0 or more")
 
     def start(self, net):
         model = net.task.init()[0]
         return {"model": model, "initial": model}
 
     def round(self, server, clients, net):
-        work = partial(self.client, server["initial"])
-        up = net.call(clients, work, {"model": server["model"]}, mean={"model": self.weigh(clients, net)})
+        down, known = {"model": server["model"]}, {"initial": server["initial"]}
+        up = net.call(clients, self.client, down, mean={"model": self.weigh(clients, net)}, known=known)
         return {**server, "model": up["model"][0]}
 
-    def client(self, start, down, memory, data, local):
-        memory["personal"] = local.sgd(memory.get("personal", start), data, [Prox(self.lam, down["model"])])
+    def client(self, down, memory, data, local):
+        begin = memory.get("personal", down["initial"])
+        memory["personal"] = local.sgd(begin, data, [Prox(self.lam, down["model"])])
         return {"model": local.sgd(down["model"], data)}
 
     def personal(self, server, clients, net):
-        recall = net.call(clients, lambda down, memory, *_: {"model": memory.get("personal", server["initial"])})
-        return recall["model"]
+        return net.call(clients, recall, known={"initial": server["initial"]})["model"]

@@ -1,10 +1,11 @@
 """FedAvg and FedSGD (McMahan et al. 2017), FedProx (Li et al. 2020): one global model."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 
-from cflkit.checks import one_of, require
+from cflkit.checks import Weight
 from cflkit.engine.sgd import SGD, Prox
 from cflkit.methods.base import Method, one_for_all
 
@@ -19,11 +20,8 @@ class FedAvg(Method):
         Weight of a client in the average: its number of images n_i, or 1.
     """
 
-    weights: str = "n"
+    weights: Literal["n", "uniform"] = "n"
     name = "fedavg"
-
-    def __post_init__(self):
-        one_of("weights", self.weights, ("n", "uniform"))
 
     def start(self, net):
         return {"model": net.task.init()[0]}
@@ -56,12 +54,8 @@ class FedProx(FedAvg):
         Proximal weight.
     """
 
-    mu: float = 0.05
+    mu: Weight = 0.05
     name = "fedprox"
-
-    def __post_init__(self):
-        super().__post_init__()
-        require(self.mu >= 0, "mu", self.mu, "0 or more")
 
     def client(self, down, memory, data, local):
         return {"model": local.sgd(down["model"], data, [Prox(self.mu, down["model"])])}

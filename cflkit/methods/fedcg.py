@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from functools import lru_cache, partial
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -10,7 +11,7 @@ from torch import Tensor
 from torch.func import functional_call
 
 from cflkit import rng
-from cflkit.checks import one_of, require
+from cflkit.checks import Count, Unit, Weight, require
 from cflkit.engine import metrics
 from cflkit.methods.base import Method, one_for_all
 from cflkit.methods.graph_layers import (
@@ -77,33 +78,21 @@ class FedCG(Method):
         The student's learning rate, plain SGD.
     """
 
-    domains: int = 4
-    layers: str = "last"
-    gcn: str = "full"
-    activation: str = "relu"
-    beta: float = 0.5
-    refresh: int = 10
-    adjacency: str = "eye"
-    clusters: str = "classifier"
+    domains: Count = 4
+    layers: Literal["last", "all", "batchnorm"] = "last"
+    gcn: Literal["full", "bottleneck", "per_filter", "none"] = "full"
+    activation: Literal["relu", "identity"] = "relu"
+    beta: Unit = 0.5
+    refresh: Count = 10
+    adjacency: Literal["eye", "random", "uniform", "hamming"] = "eye"
+    clusters: Literal["classifier", "kmeans", "oracle"] = "classifier"
     soft: bool = True
     residual: bool = True
-    pool: str = "local"
+    pool: Literal["local", "global"] = "local"
     lam: float = 1.0
     learn_lam: bool = True
-    lr_student: float = 1e-4
+    lr_student: Weight = 1e-4
     name = "fedcg"
-
-    def __post_init__(self):
-        for name in ("domains", "refresh"):
-            require(getattr(self, name) >= 1, name, getattr(self, name), "1 or more")
-        require(0 <= self.beta <= 1, "beta", self.beta, "in [0, 1]")
-        require(self.lr_student >= 0, "lr_student", self.lr_student, "0 or more")
-        one_of("layers", self.layers, ("last", "all", "batchnorm"))
-        one_of("gcn", self.gcn, ("full", "bottleneck", "per_filter", "none"))
-        one_of("activation", self.activation, ("relu", "identity"))
-        one_of("adjacency", self.adjacency, ("eye", "random", "uniform", "hamming"))
-        one_of("clusters", self.clusters, ("classifier", "kmeans", "oracle"))
-        one_of("pool", self.pool, ("local", "global"))
 
     def check(self, task):
         replaced(task.model.module, self.layers)
@@ -131,11 +120,11 @@ class FedCG(Method):
             server["refreshed"] = 0
             server["held"] = torch.full((task.clients,), -1)  # which teacher each client has
         if self.clusters == "kmeans":
-            alone = partial(self.client_alone, task.init()[0])  # the common start comes from a shared seed
-            models = net.call(torch.arange(task.clients), alone)["model"].dense()
+            known = {"initial": task.init()[0]}  # the common start comes from a shared seed
+            models = net.call(torch.arange(task.clients), self.client_alone, known=known)["model"].dense()
             seed = int(net.rng("kmeans").integers(2**31))
-            found = KMeans(self.domains, n_init=10, random_state=seed).fit(models.cpu().numpy())
-            server["assign"] = torch.from_numpy(found.labels_).long()
+            groups = KMeans(self.domains, n_init=10, random_state=seed).fit(models.cpu().numpy())
+            server["assign"] = torch.from_numpy(groups.labels_).long()
         return server
 
     def round(self, server, clients, net):
@@ -150,15 +139,16 @@ class FedCG(Method):
             own = {"cluster": server["assign"][clients]}
         parts = self.parts(graph)
         down = {name: server["model"][span] for name, span in parts.items()}
-        up = net.call(clients, partial(self.client, server.get("teacher")), down=down, per_client=own)
+        known = {"teacher": server["teacher"]} if "teacher" in server else {}
+        up = net.call(clients, self.client, down=down, per_client=own, known=known)
 
-        found = {name: down[name] if name == "A" else up[name].mean(up.sizes) for name in parts}  # Eq. 2
-        model = torch.cat(list(found.values()))
+        means = {name: down[name] if name == "A" else up[name].mean(up.sizes) for name in parts}  # Eq. 2
+        model = torch.cat(list(means.values()))
         if self.adjacency in ("eye", "random") and net.round >= self.refresh:
             V = torch.cat([v for name, v in graph.views(model).items() if name.endswith(".V")], 1)
             model[graph.spans["A"]] = adjacency(euclidean(V), self.beta).flatten()  # Eq. 6
         if self.clusters == "classifier" and net.round % self.refresh == 0:
-            server["teacher"], server["refreshed"] = found["student"], server["refreshed"] + 1
+            server["teacher"], server["refreshed"] = means["student"], server["refreshed"] + 1
         lam = [float(v) for name, v in graph.views(model).items() if name.endswith(".lam")]
         return {**server, "model": model, "images": up["images"].dense().sum(0).cpu(), "lam": lam}
 
@@ -176,40 +166,40 @@ class FedCG(Method):
         """What a message consists of, in the order of the vector."""
         size, A = graph.size, graph.spans["A"]
         names = {name.partition(".")[0]: None for name in graph.parameters}
-        found = {name: graph.span(f"{name}.") for name in names} | {"A": A}
-        return found if A.stop == size else found | {"running": slice(A.stop, size)}
+        spans = {name: graph.span(f"{name}.") for name in names} | {"A": A}
+        return spans if A.stop == size else spans | {"running": slice(A.stop, size)}
 
     # ------------------------------------------------------------------ client
-    def client_alone(self, start, down, memory, data, local):
+    def client_alone(self, down, memory, data, local):
         """One round alone, for k-means."""
-        return {"model": local.sgd(start, data)}
+        return {"model": local.sgd(down["initial"], data)}
 
-    def client(self, teacher, down, memory, data, local):
+    def client(self, down, memory, data, local):
         graph = self.network(local.model, data.shape)
         parts = self.parts(graph)
         begin = torch.cat([down[name] for name in parts])
-        domain = self.label(teacher, down, data, local.model)
+        domain = self.label(down, data, local.model)
         objective = partial(self.objective, data.classes, self.lr_student / local.optimiser.lr)
         decay = local.optimiser.weight_decay
         require(decay == 0 or "student" not in parts, "weight_decay", decay, "0: the student has none")
-        trained = local.sgd(begin, _Tagged(data, domain), objective=objective, model=graph)
+        trained = local.sgd(begin, _Tagged(data, domain), objective=objective, model=graph).dense()
         counts = torch.stack([torch.bincount(d, minlength=self.domains) for d in domain])
         return {name: trained[:, span] for name, span in parts.items() if name != "A"} | {"images": counts}
 
-    def label(self, teacher, down, data, base: Model) -> list[Tensor]:
+    def label(self, down, data, base: Model) -> list[Tensor]:
         """The domain of every image (n_i,) of each client; none of them changes during a round."""
         if self.clusters == "oracle":
             require(data.tags(0) is not None, "clusters", "oracle", "another where images have no true domain")
-            found = [data.tags(i) for i in range(len(data))]
-            top = int(torch.cat(found).max())
+            tags = [data.tags(i) for i in range(len(data))]
+            top = int(torch.cat(tags).max())
             require(top < self.domains, "domains", self.domains, f"above the largest true domain, {top}")
-            return found
+            return tags
         if self.clusters == "kmeans":
             return [c.expand(int(n)) for c, n in zip(down["cluster"], data.sizes, strict=True)]
         classifier = self.classifier(base, data.shape)
         with torch.no_grad():
             return [
-                torch.cat([classifier.forward(teacher, x).argmax(1) for x in data[i][0].split(TOGETHER)])
+                torch.cat([classifier.forward(down["teacher"], x).argmax(1) for x in data[i][0].split(TOGETHER)])
                 for i in range(len(data))
             ]
 
@@ -268,9 +258,9 @@ def _network(method: FedCG, base: Model, shape: tuple[int, int, int]) -> Model:
     pool = method.pool if method.clusters == "classifier" else None
     options = {name: getattr(method, name) for name in
                ("domains", "layers", "soft", "gcn", "activation", "lam", "learn_lam", "residual")}  # fmt: skip
-    return Model(lambda: GraphNetwork(base.make(), shape, pool=pool, **options), base.dtype, base.device)
+    return base.like(lambda: GraphNetwork(base.make(), shape, pool=pool, **options))
 
 
 @lru_cache(maxsize=8)
 def _classifier(method: FedCG, base: Model, shape: tuple[int, int, int]) -> Model:
-    return Model(lambda: DomainClassifier(shape, method.domains, method.pool), base.dtype, base.device)
+    return base.like(lambda: DomainClassifier(shape, method.domains, method.pool))

@@ -1,11 +1,11 @@
 """FedDANE (Li et al. 2019): an approximate Newton step from two exchanges."""
 
 from dataclasses import dataclass
-from functools import partial
+from typing import Literal
 
 import torch
 
-from cflkit.checks import one_of, require
+from cflkit.checks import Weight
 from cflkit.engine.sgd import Prox
 from cflkit.methods.base import Method, one_for_all
 
@@ -25,13 +25,9 @@ class FedDANE(Method):
         Who solves: a set drawn anew, or the clients of the first exchange (released code).
     """
 
-    mu: float = 0.0
-    second: str = "independent"
+    mu: Weight = 0.0
+    second: Literal["independent", "same"] = "independent"
     name = "feddane"
-
-    def __post_init__(self):
-        require(self.mu >= 0, "mu", self.mu, "0 or more")
-        one_of("second", self.second, ("independent", "same"))
 
     def start(self, net):
         return {"model": net.task.init()[0]}
@@ -41,19 +37,19 @@ class FedDANE(Method):
         up = net.call(clients, self.client_gradient, down={"model": w})
         g = up["gradient"].mean()
         if self.second == "same":  # they hold w already
-            up = net.call(clients, partial(self.client_solve, w), down={"gradient": g})
+            up = net.call(clients, self.client, down={"gradient": g}, known={"model": w})
         else:
             drawn = net.rng("second").choice(net.task.clients, size=len(clients), replace=False)
             solvers = torch.from_numpy(drawn).sort().values
-            up = net.call(solvers, partial(self.client_solve, None), down={"model": w, "gradient": g})
+            up = net.call(solvers, self.client, down={"model": w, "gradient": g})
         return {"model": up["model"].mean()}
 
     def client_gradient(self, down, memory, data, local):
         return {"gradient": local.gradient(down["model"], data)}
 
-    def client_solve(self, held, down, memory, data, local):
-        w = down["model"] if held is None else held
-        correction = down["gradient"] - local.gradient(w, data)
+    def client(self, down, memory, data, local):
+        w = down["model"]
+        correction = down["gradient"] - local.gradient(w, data).dense()
         return {"model": local.sgd(w, data, [Prox(self.mu, w)], shift=correction)}
 
     def serve(self, server, clients, net):

@@ -1,8 +1,9 @@
 """FedDist (FeSEM's baseline, after Reptile, Nichol et al. 2018): a partial step towards the clients' mean."""
 
 from dataclasses import dataclass
+from typing import Literal
 
-from cflkit.checks import require
+from cflkit.checks import Unit
 from cflkit.methods.fedavg import FedAvg
 
 
@@ -16,13 +17,9 @@ class FedDist(FedAvg):
         Length of the step; 1 is FedAvg, 0 stands still.
     """
 
-    weights: str = "uniform"
-    epsilon: float = 0.6
+    weights: Literal["n", "uniform"] = "uniform"
+    epsilon: Unit = 0.6
     name = "feddist"
-
-    def __post_init__(self):
-        super().__post_init__()
-        require(0 <= self.epsilon <= 1, "epsilon", self.epsilon, "in [0, 1]")
 
     def round(self, server, clients, net):
         w, mean = server["model"], super().round(server, clients, net)["model"]

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from cflkit.checks import require
+from cflkit.checks import Inside, Natural, Unit, Weight
 from cflkit.engine.rows import Pick, Rows
 from cflkit.methods.base import Method
 
@@ -29,17 +29,11 @@ class FedFomo(Method):
         Chance that a client downloads at random instead of by usefulness, and what is taken off it each round.
     """
 
-    models: int = 5
-    holdout: float = 0.2
-    epsilon: float = 0.3
-    decay: float = 0.05
+    models: Natural = 5
+    holdout: Inside = 0.2
+    epsilon: Unit = 0.3
+    decay: Weight = 0.05
     name = "fedfomo"
-
-    def __post_init__(self):
-        require(self.models >= 0, "models", self.models, "0 or more")
-        require(0 < self.holdout < 1, "holdout", self.holdout, "in (0, 1)")
-        require(0 <= self.epsilon <= 1, "epsilon", self.epsilon, "in [0, 1]")
-        require(self.decay >= 0, "decay", self.decay, "0 or more")
 
     def start(self, net):
         n = net.task.clients
@@ -51,10 +45,10 @@ class FedFomo(Method):
         offers = self.offers(useful, clients, net)
         down = {"own": Pick(models, clients), "offers": Pick(models, offers)}
         up = net.call(clients, self.client, per_client=down)
-        found = models.clone()
-        found[clients] = up["model"].dense()
+        models = models.clone()
+        models[clients] = up["model"].dense()
         useful[clients[:, None], offers] += up["weight"].dense().to(useful)
-        return {"models": found, "useful": useful}
+        return {"models": models, "useful": useful}
 
     def offers(self, useful: Tensor, clients: Tensor, net) -> Tensor:
         """Whose models each client downloads (m, M): the most useful so far, or by chance."""

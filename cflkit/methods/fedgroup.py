@@ -7,13 +7,13 @@ from sklearn.cluster import KMeans
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from cflkit.checks import require
+from cflkit.checks import Count
 from cflkit.engine.rows import Pick
-from cflkit.methods.base import Method
+from cflkit.methods.base import Clustered
 
 
 @dataclass(frozen=True)
-class FedGroup(Method):
+class FedGroup(Clustered):
     """Static grouping by the decomposed cosine (Duan et al. 2021, "EDC").
 
     Before round 1, min(20 K, N) clients pre-train; the K leading directions V of their updates span a small space,
@@ -31,17 +31,10 @@ class FedGroup(Method):
         Local epochs of pre-training.
     """
 
-    k: int = 4
-    pretrain: int = 20
-    pretrain_epochs: int = 1
+    k: Count = 4
+    pretrain: Count = 20
+    pretrain_epochs: Count = 1
     name = "fedgroup"
-
-    def __post_init__(self):
-        for name in ("k", "pretrain", "pretrain_epochs"):
-            require(getattr(self, name) >= 1, name, getattr(self, name), "1 or more")
-
-    def check(self, task):
-        require(self.k <= task.clients, "k", self.k, f"at most the number of clients, {task.clients}")
 
     def start(self, net):
         n, initial = net.task.clients, net.task.init()[0]
@@ -64,10 +57,10 @@ class FedGroup(Method):
             assign[new] = self.nearest(server, new, net)
         models, group = server["models"], assign[clients]
         up = net.call(clients, self.client, per_client={"model": Pick(models, group)})
-        found = up["model"].mean_by(group, self.k, keep=models, weights=up.sizes)
+        means = up["model"].mean_by(group, self.k, keep=models, weights=up.sizes)
         moved = server["moved"].clone()
-        moved[group.unique()] = (found - models)[group.unique()]
-        return {**server, "models": found, "moved": moved, "assign": assign}
+        moved[group.unique()] = (means - models)[group.unique()]
+        return {**server, "models": means, "moved": moved, "assign": assign}
 
     def nearest(self, server, new, net) -> Tensor:
         """Groups (m,) of newcomers: whose last update is most similar to the newcomer's pre-training update."""
@@ -88,9 +81,6 @@ class FedGroup(Method):
         if new.any():
             group[new] = self.nearest(server, clients[new], net)
         return Pick(server["models"], group)
-
-    def assignment(self, server):
-        return server["assign"]
 
 
 def edc(updates: Tensor, k: int) -> Tensor:

@@ -1,11 +1,10 @@
 """FedPer (Arivazhagan et al. 2019): a shared body and private decision layers."""
 
 from dataclasses import dataclass
-from functools import partial
+from typing import Literal
 
 import torch
 
-from cflkit.checks import one_of
 from cflkit.methods.base import Method
 
 
@@ -23,13 +22,9 @@ class FedPer(Method):
         Weight of a client in the average.
     """
 
-    private: str = "head"
-    weights: str = "n"
+    private: Literal["head", "none", "all"] = "head"
+    weights: Literal["n", "uniform"] = "n"
     name = "fedper"
-
-    def __post_init__(self):
-        one_of("private", self.private, ("head", "none", "all"))
-        one_of("weights", self.weights, ("n", "uniform"))
 
     def own(self, model) -> torch.Tensor:
         """Which entries of a vector stay with the client (P,)."""
@@ -42,33 +37,28 @@ class FedPer(Method):
         return {"model": net.task.init()[0]}  # its private part is where every client's own begins
 
     def round(self, server, clients, net):
-        own = self.own(net.task.model)
-        work = partial(self.client, server["model"][own])
-        up = net.call(clients, work, down={"phi": server["model"][~own]})
-        model = server["model"].clone()
+        own, model = self.own(net.task.model), server["model"].clone()
+        up = net.call(clients, self.client, down={"phi": model[~own]}, known={"head": model[own]})
         model[~own] = up["phi"].mean(up.sizes if self.weights == "n" else None)
         return {"model": model}
 
-    def client(self, initial, down, memory, data, local):
+    def client(self, down, memory, data, local):
         own = self.own(local.model)
-        trained = local.sgd(self.joined(own, down["phi"], memory.get("head", initial)), data)
+        trained = local.sgd(self.recall(down, memory, data, local)["model"], data).dense()
         memory["head"] = trained[:, own]
         return {"phi": trained[:, ~own]}
 
-    def joined(self, own, phi, heads) -> torch.Tensor:
-        """Put a body (P - H,) and heads (m, H) together to vectors (m, P)."""
-        whole = phi.new_empty(len(heads), len(own))
-        whole[:, own], whole[:, ~own] = heads, phi
-        return whole
+    def recall(self, down, memory, data, local):
+        """Put the body (P - H,) and the clients' heads (m, H) together to vectors (m, P)."""
+        own, heads = self.own(local.model), memory.get("head", down["head"])
+        whole = heads.new_empty(len(heads), len(own))
+        whole[:, own], whole[:, ~own] = heads, down["phi"]
+        return {"model": whole}
 
     def serve(self, server, clients, net):
         return None
 
     def personal(self, server, clients, net):
         own = self.own(net.task.model)
-        body, initial = server["model"][~own], server["model"][own]
-
-        def recall(down, memory, data, local):
-            return {"model": self.joined(own, body, memory.get("head", initial))}
-
-        return net.call(clients, recall)["model"]
+        known = {"phi": server["model"][~own], "head": server["model"][own]}
+        return net.call(clients, self.recall, known=known)["model"]

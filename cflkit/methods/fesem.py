@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import pandas as pd
 import torch
@@ -9,17 +10,17 @@ from sklearn.cluster import KMeans
 from torch import Tensor
 
 from cflkit import rng
-from cflkit.checks import one_of, positive, require
+from cflkit.checks import Count, Weight, positive, require
 from cflkit.data.federation import Federation
 from cflkit.engine.rows import Pick
 from cflkit.engine.sgd import Prox
 from cflkit.engine.simulation import History, Simulation, simulate
-from cflkit.methods.base import Method
+from cflkit.methods.base import Clustered, recall
 from cflkit.methods.matching import alignable, matched_mean
 
 
 @dataclass(frozen=True)
-class FeSEM(Method):
+class FeSEM(Clustered):
     """Multi-centre federated learning by stochastic expectation maximisation (Long et al. 2022, Algorithm 1).
 
     Before round 1 every device trains once from a common model, and k-means on the results gives centres and
@@ -47,26 +48,18 @@ class FeSEM(Method):
         Weight of a device in the M-step.
     """
 
-    k: int = 4
-    lam: float = 0.0
-    sub: str = "all"
-    init: str = "kmeans"
-    start_from: str = "centre"
-    average: str = "index"
-    weights: str = "uniform"
+    k: Count = 4
+    lam: Weight = 0.0
+    sub: Literal["all", "last"] = "all"
+    init: Literal["kmeans", "random"] = "kmeans"
+    start_from: Literal["centre", "personal"] = "centre"
+    average: Literal["index", "matched"] = "index"
+    weights: Literal["uniform", "n"] = "uniform"
     name = "fesem"
-
-    def __post_init__(self):
-        require(self.k >= 1, "k", self.k, "1 or more")
-        require(self.lam >= 0, "lam", self.lam, "0 or more")
-        one_of("sub", self.sub, ("all", "last"))
-        one_of("init", self.init, ("kmeans", "random"))
-        one_of("start_from", self.start_from, ("centre", "personal"))
-        one_of("average", self.average, ("index", "matched"))
-        one_of("weights", self.weights, ("uniform", "n"))
+    centres = "centres"
 
     def check(self, task):
-        require(self.k <= task.clients, "k", self.k, f"at most the number of clients, {task.clients}")
+        super().check(task)
         ok = self.average == "index" or alignable(task.model, task.shape)
         require(ok, "average", self.average, "index for this model, whose layers do not follow in a row")
 
@@ -115,7 +108,7 @@ class FeSEM(Method):
         """Algorithm 2."""
         centre = down["centre"]
         begin = memory.get("personal", centre) if self.start_from == "personal" else centre
-        trained = local.sgd(begin, data, [Prox(2 * self.lam, centre)])
+        trained = local.sgd(begin, data, [Prox(2 * self.lam, centre)]).dense()
         memory["personal"] = trained
         return {"model": trained}
 
@@ -123,17 +116,8 @@ class FeSEM(Method):
         """Where the parameters lie that the distance sees."""
         return slice(0, model.trainable) if self.sub == "all" else model.spans[model.parameters[-2]]
 
-    def serve(self, server, clients, net):
-        return Pick(server["centres"], server["assign"][clients])
-
     def personal(self, server, clients, net):
-        def recall(down, memory, data, local):
-            return {"model": memory.get("personal", server["centres"][0])}
-
-        return net.call(clients, recall)["model"]
-
-    def assignment(self, server):
-        return server["assign"]
+        return net.call(clients, recall, known={"initial": server["centres"][0]})["model"]
 
     def log(self, server):
         return {"objective": server["objective"]}

@@ -1,16 +1,17 @@
 """IFCA (Ghosh et al. 2020), the same alternation as HypCluster (Mansour et al. 2020)."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 
-from cflkit.checks import one_of, require
+from cflkit.checks import Count, require
 from cflkit.engine.rows import Pick
-from cflkit.methods.base import Method
+from cflkit.methods.base import Clustered
 
 
 @dataclass(frozen=True)
-class IFCA(Method):
+class IFCA(Clustered):
     """Iterative federated clustering (Ghosh et al. 2020, Algorithm 1).
 
     Every sampled client receives all K models, takes the one with the least loss on its *training* data
@@ -31,25 +32,16 @@ class IFCA(Method):
         only if it serves them worse than the initial model does.
     """
 
-    k: int = 4
-    average: str = "model"
+    k: Count = 4
+    average: Literal["model", "gradient"] = "model"
     share: bool = False
-    init: str = "distinct"
+    init: Literal["distinct", "common"] = "distinct"
     name = "ifca"
 
     def __post_init__(self):
-        require(self.k >= 1, "k", self.k, "1 or more")
-        one_of("average", self.average, ("model", "gradient"))
-        one_of("init", self.init, ("distinct", "common"))
-        require(
-            not (self.share and self.average == "gradient"),
-            "share",
-            self.share,
-            "False with average='gradient'",
-        )
-
-    def check(self, task):
-        require(self.k <= task.clients, "k", self.k, f"at most the number of clients, {task.clients}")
+        super().__post_init__()
+        ok = not (self.share and self.average == "gradient")
+        require(ok, "share", self.share, "False with average='gradient'")
 
     def start(self, net):
         models = net.task.init(self.k) if self.init == "distinct" else net.task.init().expand(self.k, -1).clone()
@@ -80,8 +72,12 @@ class IFCA(Method):
         assign[clients] = cluster.cpu()
         return {"models": models, "assign": assign}
 
+    def client_choose(self, down, memory, data, local):
+        """Take the model with the least loss (m,)."""
+        return {"cluster": local.losses(down["models"], data).argmin(1)}
+
     def client(self, down, memory, data, local):
-        cluster = local.losses(down["models"], data).argmin(1)
+        cluster = self.client_choose(down, memory, data, local)["cluster"]
         mine = Pick(down["models"], cluster)
         trained = local.gradient(mine, data) if self.average == "gradient" else local.sgd(mine, data)
         return {"model": trained, "cluster": cluster}
@@ -92,10 +88,5 @@ class IFCA(Method):
         return self.client({"models": models}, memory, data, local)
 
     def serve(self, server, clients, net):
-        def choose(down, memory, data, local):
-            return {"cluster": local.losses(server["models"], data).argmin(1)}
-
-        return Pick(server["models"], net.call(clients, choose)["cluster"].dense().cpu())
-
-    def assignment(self, server):
-        return server["assign"]
+        chosen = net.call(clients, self.client_choose, down={"models": server["models"]})["cluster"]
+        return Pick(server["models"], chosen.dense().cpu())

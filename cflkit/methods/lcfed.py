@@ -1,22 +1,22 @@
 """LCFed (Zhang et al. 2025): personal models, two pulls, and clustering by a low-rank cosine."""
 
 from dataclasses import dataclass
-from functools import partial
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from cflkit.checks import one_of, require
+from cflkit.checks import Count, Weight, require
 from cflkit.engine.rows import Pick, Rows
 from cflkit.engine.sgd import SGD, Prox
-from cflkit.methods.base import Method
+from cflkit.methods.base import Clustered
 
 TIE = 1e-12  # cosines closer than this are equal: above float64's rounding, below any difference of two models
 
 
 @dataclass(frozen=True)
-class LCFed(Method):
+class LCFed(Clustered):
     """Efficient clustered federated learning (Zhang et al. 2025, Algorithm 1; line numbers are the listing's).
 
     A device's model omega = (phi, h) stays with it and is pulled towards its cluster's centre Omega and, in its
@@ -42,27 +42,19 @@ class LCFed(Method):
         The layer where the decision h begins: "last", or a submodule's name. None: phi is everything.
     """
 
-    k: int = 10
-    mu: float = 0.1
-    lam: float = 0.1
-    rank: int | None = 50
-    decomposition: str = "svd"
-    start_from: str = "own"
-    average: str = "all"
+    k: Count = 10
+    mu: Weight = 0.1
+    lam: Weight = 0.1
+    rank: Count | None = 50
+    decomposition: Literal["svd", "pca"] = "svd"
+    start_from: Literal["own", "centre"] = "own"
+    average: Literal["all", "sampled"] = "all"
     split: str | None = "last"
     name = "lcfed"
-
-    def __post_init__(self):
-        for name in ("mu", "lam"):
-            require(getattr(self, name) >= 0, name, getattr(self, name), "0 or more")
-        require(self.k >= 1, "k", self.k, "1 or more")
-        require(self.rank is None or self.rank >= 1, "rank", self.rank, "1 or more, or None")
-        one_of("decomposition", self.decomposition, ("svd", "pca"))
-        one_of("start_from", self.start_from, ("own", "centre"))
-        one_of("average", self.average, ("all", "sampled"))
+    centres = "centres"
 
     def check(self, task):
-        require(self.k <= task.clients, "k", self.k, f"at most the number of clients, {task.clients}")
+        super().check(task)
         limit = min(task.clients - (self.decomposition == "pca"), task.model.size)
         require(self.rank is None or self.rank <= limit, "rank", self.rank, f"at most {limit} with these clients")
         layers = dict.fromkeys(name.rpartition(".")[0] for name in task.model.parameters)
@@ -94,9 +86,10 @@ class LCFed(Method):
         assign, models, M = server["assign"].clone(), server["models"].clone(), server.get("projection")
         up = net.call(
             clients,
-            partial(self.client, server["initial"], M),
+            self.client,
             down={"phi": server["phi"]} if self.lam else {},
             per_client={"centre": Pick(server["centres"], assign[clients])},  # line 6
+            known={"initial": server["initial"]} | ({} if M is None else {"M": M}),
         )
         models[clients] = up["model"].dense()
         chosen = torch.arange(net.task.clients) if self.average == "all" else clients
@@ -127,16 +120,16 @@ class LCFed(Method):
         five = SGD(local.optimiser.lr, batch_size=local.optimiser.batch_size, steps=5)
         return {"model": local.sgd(down["model"], data, optimiser=five)}
 
-    def client(self, initial, M, down, memory, data, local):
+    def client(self, down, memory, data, local):
         """LocalUpdate: omega <- omega - eta (grad l + mu (omega - Omega) + lambda (phi - Phi))."""
         phi, centre = self.embedding(local.model), down["centre"]
-        begin = memory.get("personal", initial) if self.start_from == "own" else centre
+        begin = memory.get("personal", down["initial"]) if self.start_from == "own" else centre
         pulls = [Prox(self.mu, centre)]
         if self.lam:
             pulls.append(Prox(self.lam, F.pad(down["phi"], (0, local.model.size - phi.stop)), phi))
-        omega = local.sgd(begin, data, pulls)
+        omega = local.sgd(begin, data, pulls).dense()
         memory["personal"] = omega
-        return {"model": omega} if M is None else {"model": omega, "z": omega @ M}
+        return {"model": omega, "z": omega @ down["M"]} if "M" in down else {"model": omega}
 
     def embedding(self, model) -> slice:
         """Where phi lies: everything before the first decision layer."""
@@ -145,14 +138,8 @@ class LCFed(Method):
         return slice(0, (model.head if self.split == "last" else model.span(f"{self.split}.")).start)
 
     # ------------------------------------------------------------------ looking
-    def serve(self, server, clients, net):
-        return Pick(server["centres"], server["assign"][clients])
-
     def personal(self, server, clients, net):
         return Rows([server["models"][clients]])
-
-    def assignment(self, server):
-        return server["assign"]
 
     def log(self, server):
         return {name: server[name] for name in ("server_flops", "client_flops")}

@@ -12,10 +12,13 @@ import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
+from cflkit.engine.rows import Rows
 from cflkit.models.flat import Model
 
 
-def matched_mean(rows, groups: Tensor, centres: Tensor, model: Model, weights: Tensor | None = None) -> Tensor:
+def matched_mean(
+    rows: Rows, groups: Tensor, centres: Tensor, model: Model, weights: Tensor | None = None
+) -> Tensor:
     """Mean of each group's models (K, P) after aligning each model with its group's centre.
 
     Parameters
@@ -31,8 +34,6 @@ def matched_mean(rows, groups: Tensor, centres: Tensor, model: Model, weights: T
     weights : Tensor (m,), optional
         Weight of each client.
     """
-    from cflkit.engine.rows import Rows  # network knows nothing of matching; imported late to keep it so
-
     aligned = (align(w, centres[g], model) for w, g in zip(rows, groups.tolist(), strict=True))
     return Rows([torch.stack(list(aligned))]).mean_by(groups, len(centres), keep=centres, weights=weights)
 

@@ -1,6 +1,7 @@
 """MD-ICFL (Zhang et al. 2024): clients are assigned by the distance between models on server-made images."""
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 import torch
@@ -8,15 +9,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cflkit import rng
-from cflkit.checks import one_of, positive, require
+from cflkit.checks import Count, Natural, Positive, Weight, require
 from cflkit.data.federation import Federation
 from cflkit.engine.rows import Pick
-from cflkit.methods.base import Method
+from cflkit.methods.base import Clustered
 from cflkit.models.flat import Model
 
 
 @dataclass(frozen=True)
-class MDICFL(Method):
+class MDICFL(Clustered):
     """Model-distance based iterative clustered federated learning (Zhang et al. 2024, Algorithms 1 and 2).
 
     In each round the server makes images of every class that its cluster models recognise, sampled clients train
@@ -55,21 +56,22 @@ class MDICFL(Method):
         ``(K*, C, M, *shape)`` normalised training images of every true cluster and class; for "real" only.
     """
 
-    k: int = 4
-    sampler: str = "back_search"
-    privacy: str = "weak"
-    init: str = "common"
-    warmup: int = 0
-    samples: int = 30
+    k: Count = 4
+    sampler: Literal["back_search", "generator", "real"] = "back_search"
+    privacy: Literal["weak", "strong"] = "weak"
+    init: Literal["common", "distinct"] = "common"
+    warmup: Natural = 0
+    samples: Count = 30
     prior_mean: float = 0.5
-    prior_weight: float = 0.1
-    search_steps: int = 100
-    search_lr: float = 0.1
-    generator_steps: int = 1000
-    generator_lr: float = 0.01
-    truth: tuple[int, ...] = field(default=(), repr=False)
+    prior_weight: Weight = 0.1
+    search_steps: Count = 100
+    search_lr: Positive = 0.1
+    generator_steps: Count = 1000
+    generator_lr: Positive = 0.01
+    truth: tuple[Natural, ...] = field(default=(), repr=False)
     real: Tensor | None = field(default=None, repr=False, compare=False)
     name = "mdicfl"
+    centres = "theta"
 
     @classmethod
     def of(cls, federation: Federation, *, samples: int = 30, **parameters) -> "MDICFL":
@@ -103,19 +105,12 @@ class MDICFL(Method):
         return {name: value for name, value in super().config().items() if name not in ("truth", "real")}
 
     def __post_init__(self):
-        require(self.k >= 1, "k", self.k, "1 or more")
-        one_of("sampler", self.sampler, ("back_search", "generator", "real"))
+        super().__post_init__()
         ok = self.sampler != "real" or self.real is not None
         require(ok, "sampler", self.sampler, "handed its images, as by MDICFL.of(federation)")
-        one_of("privacy", self.privacy, ("weak", "strong"))
-        one_of("init", self.init, ("common", "distinct"))
-        require(self.warmup >= 0, "warmup", self.warmup, "0 or more")
-        require(self.prior_weight >= 0, "prior_weight", self.prior_weight, "0 or more")
-        for name in ("samples", "search_steps", "search_lr", "generator_steps", "generator_lr"):
-            positive(name, getattr(self, name))
 
     def check(self, task):
-        require(self.k <= task.clients, "k", self.k, f"at most the number of clients, {task.clients}")
+        super().check(task)
         if self.sampler == "real":
             n = len(self.truth)
             require(n == task.clients, "len(truth)", n, f"the number of clients, {task.clients}")
@@ -222,8 +217,8 @@ class MDICFL(Method):
         # every model sees the same batch, so that equal models give equal outputs to the last bit
         own = [probabilities(model, t, images).view(k, classes * m, -1)[j] for j, t in enumerate(theta)]
         own = torch.stack(own)
-        found = [(probabilities(model, w, images).view(k, classes * m, -1) - own).abs().sum(-1) for w in models]
-        return torch.stack(found).view(-1, k, classes, m).mean(-1)
+        apart = [(probabilities(model, w, images).view(k, classes * m, -1) - own).abs().sum(-1) for w in models]
+        return torch.stack(apart).view(-1, k, classes, m).mean(-1)
 
     # ------------------------------------------------------------------ client
     def client(self, down, memory, data, local):
@@ -238,13 +233,6 @@ class MDICFL(Method):
         """Algorithm 2, lines 10-12: the label ratios never leave the client."""
         labels = self.client_labels(down, memory, data, local)["labels"]
         return {"cluster": closest(labels, down["distance"], down["current"])}
-
-    # ------------------------------------------------------------------ looking
-    def serve(self, server, clients, net):
-        return Pick(server["theta"], server["assign"][clients])
-
-    def assignment(self, server):
-        return server["assign"]
 
 
 class Generator(nn.Module):

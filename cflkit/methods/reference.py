@@ -1,13 +1,12 @@
 """The two reference points every chapter carries: no cooperation, and cooperation in the true clusters."""
 
 from dataclasses import dataclass
-from functools import partial
 
 import torch
 
-from cflkit.checks import require
+from cflkit.checks import Natural, require
 from cflkit.engine.rows import Pick
-from cflkit.methods.base import Method
+from cflkit.methods.base import Method, recall
 
 
 @dataclass(frozen=True)
@@ -21,19 +20,18 @@ class LocalOnly(Method):
 
     def round(self, server, clients, net):
         # the common start comes from a shared seed: nothing is sent
-        net.call(clients, partial(self.client, server["model"]))
+        net.call(clients, self.client, known={"initial": server["model"]})
         return server
 
-    def client(self, start, down, memory, data, local):
-        memory["personal"] = local.sgd(memory.get("personal", start), data)
+    def client(self, down, memory, data, local):
+        memory["personal"] = local.sgd(memory.get("personal", down["initial"]), data)
         return {}
 
     def serve(self, server, clients, net):
         return None
 
     def personal(self, server, clients, net):
-        recall = net.call(clients, lambda down, memory, *_: {"model": memory.get("personal", server["model"])})
-        return recall["model"]
+        return net.call(clients, recall, known={"initial": server["model"]})["model"]
 
 
 @dataclass(frozen=True)
@@ -46,7 +44,7 @@ class OracleClusters(Method):
         True cluster of every client (N), 0..K-1.
     """
 
-    cluster: tuple[int, ...] = ()
+    cluster: tuple[Natural, ...] = ()
     name = "oracle"
 
     @classmethod
@@ -57,9 +55,6 @@ class OracleClusters(Method):
 
     def config(self):
         return {"name": self.name}  # the clusters are the federation's, which a record holds already
-
-    def __post_init__(self):
-        require(min(self.cluster, default=0) >= 0, "cluster", min(self.cluster, default=0), "0 or more")
 
     def check(self, task):
         n = len(self.cluster)

@@ -1,18 +1,19 @@
 """Robust clustering (Ghosh et al. 2019), FeSEM's "Robust (TKM)": trimmed k-means, trimmed means."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import torch
 from sklearn.cluster import kmeans_plusplus
 from torch import Tensor
 
-from cflkit.checks import require
+from cflkit.checks import Count, Range
 from cflkit.engine.rows import Pick
-from cflkit.methods.base import Method
+from cflkit.methods.base import Clustered
 
 
 @dataclass(frozen=True)
-class Robust(Method):
+class Robust(Clustered):
     """Three stages (Ghosh et al. 2019): local models, trimmed k-means on them, robust averaging in each cluster.
 
     As there, clients are clustered once. There each first minimises its own loss, and the last stage trims
@@ -32,18 +33,10 @@ class Robust(Method):
         Lloyd steps of the clustering.
     """
 
-    k: int = 4
-    trim: float = 0.05
-    iterations: int = 8
+    k: Count = 4
+    trim: Annotated[float, Range(0, 0.5, open_high=True)] = 0.05
+    iterations: Count = 8
     name = "robust"
-
-    def __post_init__(self):
-        require(self.k >= 1, "k", self.k, "1 or more")
-        require(0 <= self.trim < 0.5, "trim", self.trim, "in [0, 0.5)")
-        require(self.iterations >= 1, "iterations", self.iterations, "1 or more")
-
-    def check(self, task):
-        require(self.k <= task.clients, "k", self.k, f"at most the number of clients, {task.clients}")
 
     def start(self, net):
         initial = net.task.init()[0]
@@ -58,19 +51,13 @@ class Robust(Method):
     def round(self, server, clients, net):
         models, here = server["models"], server["assign"][clients]
         up = net.call(clients, self.client, per_client={"model": Pick(models, here)})
-        found = models.clone()
+        models = models.clone()
         for c in here.unique().tolist():
-            found[c] = trimmed_mean(up["model"][here == c], self.trim)
-        return {**server, "models": found}
+            models[c] = trimmed_mean(up["model"][here == c], self.trim)
+        return {**server, "models": models}
 
     def client(self, down, memory, data, local):
         return {"model": local.sgd(down["model"], data)}
-
-    def serve(self, server, clients, net):
-        return Pick(server["models"], server["assign"][clients])
-
-    def assignment(self, server):
-        return server["assign"]
 
 
 def trimmed_mean(points: Tensor, trim: float) -> Tensor:

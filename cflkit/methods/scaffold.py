@@ -1,10 +1,11 @@
 """SCAFFOLD (Karimireddy et al. 2020): control variates that cancel client drift."""
 
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 
-from cflkit.checks import one_of, positive
+from cflkit.checks import Positive
 from cflkit.methods.base import Method, one_for_all
 
 
@@ -23,13 +24,9 @@ class Scaffold(Method):
         New c_i: from the distance moved, c_i - c + (x - y) / (K lr); or the full gradient at x.
     """
 
-    lr_server: float = 1.0
-    option: str = "II"
+    lr_server: Positive = 1.0
+    option: Literal["II", "I"] = "II"
     name = "scaffold"
-
-    def __post_init__(self):
-        positive("lr_server", self.lr_server)
-        one_of("option", self.option, ("II", "I"))
 
     def start(self, net):
         model = net.task.init()[0]
@@ -47,12 +44,12 @@ class Scaffold(Method):
     def client(self, down, memory, data, local):
         x, c = down["model"], down["control"]
         own = memory.get("control", torch.zeros_like(c))
-        y = local.sgd(x, data, shift=c - own)
+        y = local.sgd(x, data, shift=c - own).dense()
         if self.option == "I":
-            new = local.gradient(x, data)
+            new = local.gradient(x, data).dense()
         else:
             new = own - c + (x - y) / (local.steps(data)[:, None].to(x) * local.optimiser.lr)
-            new[:, local.model.trainable :] = 0  # buffers have no gradient
+            new[:, local.model.trainable :] = 0  # what is only carried has no gradient
         memory["control"] = new
         return {"model": y, "change": new - own}
 

@@ -1,16 +1,15 @@
 """StoCFL (Zeng et al. 2023): fingerprint every client once, merge alike clusters, train with a global pull."""
 
 from dataclasses import dataclass
-from functools import partial
+from typing import Annotated, Literal
 
 import numpy as np
 import torch
 from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
-from cflkit.checks import one_of, positive, require
-from cflkit.engine.fast.shared_linear import unit
-from cflkit.engine.rows import Pick, Rows
+from cflkit.checks import Count, Range, Weight, require
+from cflkit.engine.rows import Dense, Part, Pick, Rows
 from cflkit.engine.sgd import SGD, Prox
 from cflkit.methods.base import Method, one_for_all
 
@@ -55,29 +54,17 @@ class StoCFL(Method):
     cluster's fingerprints, never all N of them.
     """
 
-    tau: float = 0.5
-    lam: float = 0.05
-    fingerprint: str = "gradient"
-    fingerprint_epochs: int = 1
-    members: str = "all"
-    merge: str = "agglomerative"
-    merged_model: str = "larger"
-    theta_init: str = "omega_0"
-    global_update: str = "parallel"
-    prox_centre: str = "omega_t"
+    tau: Annotated[float, Range(-1, 1)] = 0.5
+    lam: Weight = 0.05
+    fingerprint: Literal["gradient", "displacement"] = "gradient"
+    fingerprint_epochs: Count = 1
+    members: Literal["all", "sampled"] = "all"
+    merge: Literal["agglomerative", "union_find"] = "agglomerative"
+    merged_model: Literal["larger", "mean"] = "larger"
+    theta_init: Literal["omega_0", "omega_t"] = "omega_0"
+    global_update: Literal["parallel", "chained"] = "parallel"
+    prox_centre: Literal["omega_t", "theta_start"] = "omega_t"
     name = "stocfl"
-
-    def __post_init__(self):
-        require(-1 <= self.tau <= 1, "tau", self.tau, "in [-1, 1]")
-        require(self.lam >= 0, "lam", self.lam, "0 or more")
-        positive("fingerprint_epochs", self.fingerprint_epochs)
-        one_of("fingerprint", self.fingerprint, ("gradient", "displacement"))
-        one_of("members", self.members, ("all", "sampled"))
-        one_of("merge", self.merge, ("agglomerative", "union_find"))
-        one_of("merged_model", self.merged_model, ("larger", "mean"))
-        one_of("theta_init", self.theta_init, ("omega_0", "omega_t"))
-        one_of("global_update", self.global_update, ("parallel", "chained"))
-        one_of("prox_centre", self.prox_centre, ("omega_t", "theta_start"))
 
     # ------------------------------------------------------------------ server
     def start(self, net):
@@ -103,7 +90,7 @@ class StoCFL(Method):
     def cluster(self, server: dict, clients: Tensor, net) -> dict:
         """Fingerprint the sampled clients that are new, and merge clusters that are alike (lines 5-14)."""
         new = clients[server["assign"][clients] < 0]
-        up = net.call(new, partial(self.extract, server["psi"]))  # lines 6-8; psi comes from a shared seed
+        up = net.call(new, self.extract, known={"psi": server["psi"]})  # lines 6-8; psi comes from a shared seed
         old = len(server["theta"])
         n = old + len(new)
         assign = server["assign"].clone()
@@ -180,7 +167,7 @@ class StoCFL(Method):
         require(len(theta) > 0, "clusters", len(theta), "1 or more; run a round before anybody joins")
         known = clients[assign[clients] >= 0].tolist()
         require(not known, "clients", known, "newcomers, which no cluster has yet")
-        psi = net.call(clients, partial(self.extract, server["psi"]))["psi"]
+        psi = net.call(clients, self.extract, known={"psi": server["psi"]})["psi"]
         closest = torch.cat([alike(part, server["prints"]) for part in psi.parts]).max(1)
         for client, own, k, cosine in zip(clients.tolist(), psi, closest.indices, closest.values, strict=True):
             if cosine >= self.tau:
@@ -201,14 +188,15 @@ class StoCFL(Method):
         return cache
 
     # ------------------------------------------------------------------ client
-    def extract(self, psi, down, memory, data, local):
+    def extract(self, down, memory, data, local):
         """Fingerprint Psi(D_i) of length 1 (line 7); zero where it has no direction."""
+        psi = down["psi"]
         if self.fingerprint == "gradient":
             direction = local.gradient(psi, data)
         else:
             once = SGD(local.optimiser.lr, self.fingerprint_epochs, local.optimiser.batch_size)
-            direction = psi - local.sgd(psi, data, optimiser=once)
-        return {"psi": unit(direction)}
+            direction = Dense(psi - local.sgd(psi, data, optimiser=once).dense())
+        return {"psi": direction.unit()}
 
     def client(self, down, memory, data, local):
         """Train both models on the same batches (lines 23-24)."""
@@ -230,13 +218,14 @@ class StoCFL(Method):
         k = server["assign"][clients]
         unseen = k < 0
         if unseen.any():  # Section 4.4: whoever was never sampled gets the model of the closest cluster
-            k[unseen] = net.call(clients[unseen], partial(self.choose, server))["closest"].dense().cpu()
+            down, known = {"prints": server["prints"]}, {"psi": server["psi"]}
+            k[unseen] = net.call(clients[unseen], self.choose, down, known=known)["closest"].dense().cpu()
         return Pick(server["theta"], k)
 
-    def choose(self, server, down, memory, data, local):
+    def choose(self, down, memory, data, local):
         """Most similar cluster of clients that the server has not met (m,)."""
-        psi = self.extract(server["psi"], down, memory, data, local)["psi"]
-        return {"closest": alike(psi, server["prints"]).argmax(1)}
+        psi = self.extract(down, memory, data, local)["psi"]
+        return {"closest": alike(psi, down["prints"]).argmax(1)}
 
     def shared(self, server):
         return server["omega"]
@@ -249,7 +238,7 @@ class StoCFL(Method):
 
 
 # ---------------------------------------------------------------------- merging
-def alike(psi: Tensor, prints: Tensor) -> Tensor:
+def alike(psi: Part, prints: Tensor) -> Tensor:
     """Cosine (m, K) of fingerprints (m, P), of length 1 or 0, with summed ones (K, P)."""
     return Rows([psi]).products(torch.nn.functional.normalize(prints, dim=1))
 

@@ -13,16 +13,17 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from cflkit.engine.fast import convolution
+from cflkit.checks import require
 
 
 class Model:
     """An architecture whose weights live in flat vectors of length ``size``.
 
     The vector holds the trainable parameters first (``module.named_parameters()`` order, ``trainable`` numbers),
-    then the floating-point buffers (BatchNorm running statistics). Buffers are carried, averaged and sent like
-    weights, and are never touched by the optimiser's terms (momentum, weight decay, proximal pulls).
-    Integer buffers (BatchNorm's batch counter) are not kept: no default-momentum layer reads them.
+    then the frozen ones (``requires_grad_(False)``), then the floating-point buffers (BatchNorm running
+    statistics). What is frozen, and buffers, are carried, averaged and sent like weights, and never touched by the
+    optimiser's terms (momentum, weight decay, proximal pulls). Integer buffers (BatchNorm's batch counter) are not
+    kept: no default-momentum layer reads them.
 
     Parameters
     ----------
@@ -32,26 +33,44 @@ class Model:
         Precision of the vectors.
     device : str or torch.device
         Where vectors and forward passes live.
+    quicken : callable, optional
+        Changes a module in place so that it computes the same faster; used where no derivative is wanted, and by
+        trainers that ask for it.
 
     Attributes
     ----------
     size, trainable : int
         Length of a vector; how much of it is trained (P of the papers).
+    parameters, carried : list of str
+        Names of what is trained, and of what is only carried along.
     spans : dict of str to slice
         Where each parameter and buffer lies.
+
+    Raises
+    ------
+    ValueError
+        If nothing of the network is trained.
     """
 
-    def __init__(self, make: Callable[[], nn.Module], dtype=torch.float64, device="cpu"):
-        self.make, self.dtype, self.device = make, dtype, torch.device(device)
+    def __init__(
+        self,
+        make: Callable[[], nn.Module],
+        dtype: torch.dtype = torch.float64,
+        device: str | torch.device = "cpu",
+        quicken: Callable[[nn.Module], nn.Module] | None = None,
+    ):
+        self.make, self.dtype, self.device, self.quicken = make, dtype, torch.device(device), quicken
         self.module = self._build(0)
-        self._quick = convolution.quick(copy.deepcopy(self.module))
+        self._quick = quicken(copy.deepcopy(self.module)) if quicken else self.module
         # structure without weights: cheap to copy
-        self._skeletons = {m is self._quick: copy.deepcopy(m).to("meta") for m in (self.module, self._quick)}
+        self._skeletons = [copy.deepcopy(m).to("meta") for m in (self.module, self._quick)]
         self._threads = threading.local()
-        self.parameters = [name for name, _ in self.module.named_parameters()]
-        self.buffers = [name for name, b in self.module.named_buffers() if b.is_floating_point()]
         tensors = dict(self.module.named_parameters()) | dict(self.module.named_buffers())
-        self.shapes = {name: tensors[name].shape for name in self.parameters + self.buffers}
+        self.parameters = [name for name, p in self.module.named_parameters() if p.requires_grad]
+        require(bool(self.parameters), "model", type(self.module).__name__, "a network with something to train")
+        self._frozen = {name for name, p in self.module.named_parameters() if not p.requires_grad}
+        self.carried = [n for n, t in tensors.items() if n not in self.parameters and t.is_floating_point()]
+        self.shapes = {name: tensors[name].shape for name in self.parameters + self.carried}
         self.spans, end = {}, 0
         for name, shape in self.shapes.items():
             self.spans[name] = slice(end, end + shape.numel())
@@ -61,6 +80,10 @@ class Model:
         kinds = list(self.module.modules())
         self.has_dropout = any(isinstance(m, nn.modules.dropout._DropoutNd) for m in kinds)
         self.has_batchnorm = any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in kinds)
+
+    def like(self, make: Callable[[], nn.Module]) -> "Model":
+        """Another architecture, in the same precision and place."""
+        return Model(make, self.dtype, self.device, self.quicken)
 
     def _build(self, seed: int) -> nn.Module:
         """Build in float64 whatever the run's precision, so that float32 and float64 runs start alike."""
@@ -117,14 +140,14 @@ class Model:
     def bound(self, vector: Tensor, quick: bool = False) -> nn.Module:
         """Return a module whose parameters and buffers *are* `vector`: training it moves the vector in place.
 
-        A `quick` one computes the same, faster on a CPU (:func:`cflkit.engine.fast.convolution.quick`).
+        A `quick` one is quickened, if the model has a way to.
         """
         module = copy.deepcopy(self._skeletons[quick])
         for name, view in self.views(vector).items():
             path, _, attribute = name.rpartition(".")
             owner = module.get_submodule(path)
             if attribute in owner._parameters:
-                owner._parameters[attribute] = nn.Parameter(view)
+                owner._parameters[attribute] = nn.Parameter(view, requires_grad=name not in self._frozen)
             else:
                 owner._buffers[attribute] = view
         return module

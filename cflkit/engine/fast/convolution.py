@@ -32,7 +32,7 @@ Nesterov's step and a pull to W_0, which is theta = (1, 0, ..., 0), act on theta
 takes the place of (W, b) among the parameters. Clients that start from the same W_0 go in lock-step and share
 the products with it. This pays while the rows seen are well below o and d.
 
-**Large products** without a derivative of their own go through :mod:`cflkit.engine.fast.gemm`.
+**Large products** without a derivative of their own go through :mod:`cflkit.engine.gemm`.
 """
 
 from functools import cache
@@ -43,24 +43,28 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from cflkit.engine.fast import gemm
-from cflkit.engine.fast.gemm import add_product, linear
+from cflkit.engine import gemm
 from cflkit.engine.fast.shared_linear import same_rows
+from cflkit.engine.gemm import add_product, linear
+from cflkit.engine.rows import Dense, pick, row
+from cflkit.engine.sgd import Descent
+from cflkit.engine.trainer import Trainer, Work
 from cflkit.models import networks as models
 
 FEW = 8  # channels up to which a convolution and its pooling are folded into one
 LARGE = 2**20  # weights from which a dense layer is kept as factors
 TOGETHER = 10  # clients in lock-step
-ROOM = 2**26  # numbers that the factors of the clients in lock-step may take
+FACTOR_NUMBERS = 2**26  # that the factors of the clients in lock-step may take
 
 
 def quick(module: nn.Module) -> nn.Module:
     """Change a network on the CPU in place so that it computes the same faster; returns it."""
     if any(p.is_cuda for p in module.parameters()):
         return module
-    for part in module.modules():
-        if type(part) is nn.Linear:
-            part.__class__ = gemm.Linear  # the same layer, with another forward
+    for parent in list(module.modules()):
+        for name, child in parent.named_children():
+            if type(child) is nn.Linear:
+                setattr(parent, name, gemm.Linear.over(child))
     staged = [m for m in module.modules() if getattr(type(m), "stage", None) is models.stage]
     for part in staged:
         part.stage = stage
@@ -203,61 +207,50 @@ class _Dense(torch.autograd.Function):
         return g, None, None, None, None
 
 
-def supports(model, start, prox) -> bool:
-    """Whether the network is LEAF's with its large dense layer, and the terms suit.
+class DenseFactors(Trainer):
+    """The trainer that keeps the large dense layer of LEAF's network as factors; the rest is the reference's."""
 
-    A proximal term must pull the whole of that layer to where it starts, or leave it alone.
-    """
-    if type(model.module) is not models.LeafFemnist or model.device.type != "cpu":
-        return False
-    fc = slice(model.spans["fc.weight"].start, model.spans["fc.bias"].stop)
-    if fc.stop - fc.start < LARGE:
-        return False
-    for term in prox:
-        span = term.span or slice(0, model.size)
-        outside = span.stop <= fc.start or span.start >= fc.stop
-        inside = span.start <= fc.start and span.stop >= fc.stop
-        if not (outside or (inside and same_rows(term.anchor, start))):
+    def supports(self, work: Work) -> bool:
+        """LEAF's network on a CPU; each pull has all of its dense layer, to where it starts, or none of it."""
+        model = work.model
+        if type(model.module) is not models.LeafFemnist or model.device.type != "cpu" or work.batches is None:
             return False
-    return True
+        fc = slice(model.spans["fc.weight"].start, model.spans["fc.bias"].stop)
+        if fc.stop - fc.start < LARGE or not work.plain_loss or work.shift is not None:
+            return False
+        if model.trainable < model.size:
+            return False
+        start = pick(work.start, len(work.data))
+        for term in work.prox:
+            span = term.span or slice(0, model.size)
+            outside = span.stop <= fc.start or span.start >= fc.stop
+            inside = span.start <= fc.start and span.stop >= fc.stop
+            if not (outside or (inside and same_rows(pick(term.anchor, len(work.data)), start))):
+                return False
+        return True
+
+    def train(self, work: Work) -> Dense:
+        """Train in lock-step the clients for whom it pays, and the others one by one."""
+        model, start = work.model, pick(work.start, len(work.data))
+        out = torch.empty(len(work.data), model.size, dtype=model.dtype)
+        o, d = model.shapes["fc.weight"]
+        rows = [sum(map(len, batches)) for batches in work.batches]
+        groups: dict[int, list[int]] = {}
+        for i, r in enumerate(start.index.tolist()):
+            if 0 < 2 * rows[i] <= min(o, d):
+                groups.setdefault(r, []).append(i)
+            else:
+                self.train_one(work, i, out[i])
+        for r, members in groups.items():
+            together = max(1, min(TOGETHER, FACTOR_NUMBERS // (max(rows[i] for i in members) * (o + d))))
+            for at in range(0, len(members), together):
+                _lockstep(out, start.table[r], members[at : at + together], work, rows)
+        return Dense(out)
 
 
-def sgd(out: Tensor, start, data, batches: list[list], prox: list, optimiser, model, descent) -> list[int]:
-    """Train the clients for whom it pays, in lock-step; what :meth:`cflkit.engine.local.Local.sgd` does.
-
-    Parameters
-    ----------
-    out : Tensor (m, P)
-        Receives the trained vectors.
-    start : Pick
-        Where each client begins.
-    data, batches, prox, optimiser, model
-        As :func:`cflkit.engine.fast.shared_linear.sgd` has them; :func:`supports` says what is possible.
-    descent : callable
-        Makes the rule that updates parameters (:class:`cflkit.engine.sgd.Descent`).
-
-    Returns
-    -------
-    list of int
-        The clients that are left to train.
-    """
-    o, d = model.shapes["fc.weight"]
-    rows = [sum(map(len, b)) for b in batches]
-    groups: dict[int, list[int]] = {}
-    for i, r in enumerate(start.index.tolist()):
-        if 0 < 2 * rows[i] <= min(o, d):
-            groups.setdefault(r, []).append(i)
-    for r, members in groups.items():
-        together = max(1, min(TOGETHER, ROOM // (max(rows[i] for i in members) * (o + d))))
-        for at in range(0, len(members), together):
-            chosen = members[at : at + together]
-            _lockstep(out, start.table[r], chosen, data, batches, prox, optimiser, model, descent, rows)
-    return [i for i in range(len(batches)) if not 0 < 2 * rows[i] <= min(o, d)]
-
-
-def _lockstep(out, vector, chosen, data, batches, prox, optimiser, model, descent, rows) -> None:
-    """Train clients that all begin at `vector`; `out` gets theirs."""
-    begin = model.views(vector)
+def _lockstep(out: Tensor, vector: Tensor, chosen: list[int], work: Work, rows: list[int]) -> None:
+    """Train clients that all begin at `vector` (P,), and take that many `rows` in all; `out` gets theirs."""
+    model, begin = work.model, work.model.views(vector)
     weight, bias = begin["fc.weight"], begin["fc.bias"]
     small = [name for name in model.parameters if not name.startswith("fc.")]
     clients = []
@@ -268,19 +261,19 @@ def _lockstep(out, vector, chosen, data, batches, prox, optimiser, model, descen
         factors = Factors(rows[i], weight)
         parameters = [p for name, p in module.named_parameters() if name in small]
         pulls = []
-        for term in prox:
-            span, anchor = term.span or slice(0, model.size), model.views(term.anchor[i])
+        for term in work.prox:
+            span, anchor = term.span or slice(0, model.size), model.views(row(term.anchor, i))
             where = [k for k, name in enumerate(small)
                      if span.start <= model.spans[name].start and model.spans[name].stop <= span.stop]  # fmt: skip
             to = [anchor[small[k]] for k in where]
             if span.start <= model.spans["fc.weight"].start < span.stop:
                 where, to = [*where, len(small)], [*to, factors.start]
             pulls.append((term.weight, where, to))
-        rule = descent([*parameters, factors.theta], pulls, None, optimiser)
-        clients.append((i, module, factors, parameters, rule, *data[i]))
-    for step in range(max(len(batches[i]) for i in chosen)):
-        active = [c for c in clients if step < len(batches[c[0]])]
-        picked = [torch.from_numpy(batches[c[0]][step]) for c in active]
+        rule = Descent([*parameters, factors.theta], pulls, None, work.optimiser)
+        clients.append((i, module, factors, parameters, rule, *work.data[i]))
+    for step in range(max(len(work.batches[i]) for i in chosen)):
+        active = [c for c in clients if step < len(work.batches[c[0]])]
+        picked = [torch.from_numpy(work.batches[c[0]][step]) for c in active]
         sizes = [len(b) for b in picked]
         h = torch.cat([module.features(x[b]) for b, (_, module, *_, x, _) in zip(picked, active, strict=True)])
         z = _Dense.apply(h, weight, bias, sizes, [c[2] for c in active]).split(sizes)

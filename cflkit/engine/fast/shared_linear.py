@@ -29,19 +29,21 @@ A step costs n h numbers in place of h d: this pays for n well below d and more 
 factors, too: the mean of all clients' first layers is one product, (stacked w_i A_i)^T (stacked X_i).
 """
 
-import copy
+import math
+from dataclasses import replace
 from functools import cached_property
 from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
-from torch.utils._pytree import tree_map_only
 
-from cflkit.engine.fast.gemm import add_product, linear
+from cflkit.engine.gemm import add_product, linear
+from cflkit.engine.rows import Dense, Part, Pick, pick, scale
+from cflkit.engine.trainer import Trainer, Work
 from cflkit.models.networks import MLP
 
-KEEP = 2**28  # bytes of products that a chunk keeps for later passes; beyond, it starts anew
+KEPT_BYTES = 2**28  # of products that a chunk keeps for later passes; beyond, it starts anew
 
 
 def layers(module: nn.Module) -> list[str] | None:
@@ -59,7 +61,7 @@ def layers(module: nn.Module) -> list[str] | None:
 
 def supports(model, prox=()) -> bool:
     """Whether this algebra holds for the architecture, and each proximal term has all or nothing of layer one."""
-    if layers(model.module) is None:
+    if layers(model.module) is None or model.trainable < model.size:
         return False
     end = Net(model).first
     return all(p.span is None or p.span.start >= end or (p.span.start == 0 and p.span.stop >= end) for p in prox)
@@ -130,9 +132,9 @@ class Products:
     @classmethod
     def of(cls, data) -> "Products":
         """Those of `data`, made at the first call."""
-        if not hasattr(data, "_products"):
-            data._products = cls(data)
-        return data._products
+        if "products" not in data.kept:
+            data.kept["products"] = cls(data)
+        return data.kept["products"]
 
     @cached_property
     def grams(self) -> list[Tensor]:
@@ -148,7 +150,7 @@ class Products:
 
         Rows are told apart by where they lie; a change in place makes them new.
         """
-        if sum(z.nbytes for _, made in self._made.values() for z in made.values()) > KEEP:
+        if sum(z.nbytes for _, made in self._made.values() for z in made.values()) > KEPT_BYTES:
             self._made.clear()
         found: list[Tensor] = [self.x] * len(index)
         for r in set(index):
@@ -166,13 +168,10 @@ class Products:
         return found
 
 
-class Factored(Tensor):
+class Factored(Part):
     """The trained vectors (m, P) of a chunk of clients, kept as factors.
 
-    To everybody it is a tensor: the first operation on it builds the m vectors, drops the factors, and goes on
-    with those. :meth:`row` and :meth:`add_to` work from the factors.
-
-    Attributes
+    Parameters
     ----------
     net : Net
         Where the first layer lies.
@@ -186,61 +185,34 @@ class Factored(Tensor):
         The layers above the first.
     """
 
-    @staticmethod
-    def __new__(cls, net: Net, bases, a: Tensor, products: Products, tails: Tensor):
-        """Make a tensor without storage; :meth:`__init__` has the arguments."""
-        shape = (len(tails), net.first + tails.shape[1])
-        return Tensor._make_wrapper_subclass(cls, shape, dtype=a.dtype, device=a.device)
-
-    def __init__(self, net, bases, a, products, tails):
+    def __init__(self, net: Net, bases, a: Tensor, products: "Products", tails: Tensor):
         self.net, self.bases, self.a, self.tails = net, bases, a, tails
         self.x, self.spans = products.x, products.spans
+        self.shape, self.dtype, self.device = (len(tails), net.first + tails.shape[1]), a.dtype, a.device
         self._versions = [base.table._version for base, _ in bases]
-        self._dense: Tensor | None = None
-
-    __torch_function__ = torch._C._disabled_torch_function_impl
-
-    @classmethod
-    def __torch_dispatch__(cls, function, types, args=(), kwargs=None):
-        args, kwargs = tree_map_only(Factored, lambda f: f.dense(), (args, kwargs or {}))
-        return function(*args, **kwargs)
-
-    def numpy(self, **settings):
-        """As a tensor's."""
-        return self.dense().numpy(**settings)
-
-    def __deepcopy__(self, memo):
-        return copy.deepcopy(self.dense(), memo)
-
-    def __reduce_ex__(self, protocol):
-        return self.dense().__reduce_ex__(protocol)
-
-    def __repr__(self, **_):
-        return f"Factored{tuple(self.shape)}"
 
     def dense(self) -> Tensor:
-        """All vectors (m, P), built once and kept: from then on this is an ordinary tensor."""
-        if self._dense is None:
-            dense = self.tails.new_empty(self.shape)
-            for i in range(len(dense)):
-                self.row(i, dense[i])
-            self._dense, self.a, self.x, self.tails, self.bases = dense, None, None, None, []
-        return self._dense
+        """Build all vectors (m, P)."""
+        built = self.tails.new_empty(self.shape)
+        for i in range(len(built)):
+            self._build(i, built[i])
+        return built
+
+    def row(self, i: int) -> Tensor:
+        """Build client `i`'s vector (P,)."""
+        return self._build(i, self.tails.new_empty(self.shape[1]))
 
     @torch.no_grad()
-    def row(self, i: int, out: Tensor | None = None) -> Tensor:
-        """Client `i`'s vector (P,): a copy, or a view once they are built."""
-        if self._dense is not None:
-            return self._dense[i]
+    def _build(self, i: int, out: Tensor) -> Tensor:
         self._check()
-        out = self.tails.new_empty(self.shape[1]) if out is None else out
-        rows = [(base[i], factor[i]) for base, factor in self.bases if factor[i] != 0]
-        if rows:
-            torch.mul(rows[0][0][: self.net.first], rows[0][1], out=out[: self.net.first])
+        first = out[: self.net.first]
+        terms = [(base[i][: self.net.first], factor[i]) for base, factor in self.bases if factor[i] != 0]
+        if terms:
+            torch.mul(*terms[0], out=first)
         else:
-            out[: self.net.first] = 0
-        for vector, factor in rows[1:]:
-            out[: self.net.first].add_(vector[: self.net.first], alpha=factor)
+            first.zero_()
+        for vector, factor in terms[1:]:
+            first.add_(vector, alpha=factor)
         weight, bias = self.net.weight(out)
         add_product(weight, self.a[self.spans[i]].T, self.x[self.spans[i]])
         bias.add_(self.a[self.spans[i]].sum(0))
@@ -249,11 +221,7 @@ class Factored(Tensor):
 
     @torch.no_grad()
     def add_to(self, total: Tensor, groups: list[int], weights: list[float]) -> None:
-        """Add every vector, times its weight, to its group's row of `total` (k, P): one product for a group."""
-        if self._dense is not None:
-            for vector, group, weight in zip(self._dense, groups, weights, strict=True):
-                total[group].add_(vector, alpha=weight)
-            return
+        """One product for a group."""
         self._check()
         first = self.net.first
         for base, factor in self.bases:
@@ -276,17 +244,15 @@ class Factored(Tensor):
             total[group, first:].addmv_(self.tails[members].T, self.tails.new_tensor([weights[i] for i in members]))
 
     def columns(self, span: slice) -> Tensor:
-        """Some neighbouring entries (m, width) of every vector, from as little as they need."""
-        if self._dense is not None:
-            return self._dense[:, span]
+        """Made from as little of the factors as they need."""
         self._check()
         out = self.tails.new_zeros(len(self.tails), span.stop - span.start)
         (h, d), first = (self.net.h, self.net.d), self.net.first
         for base, factor in self.bases:
             for i, c in enumerate(factor):
                 if c != 0:
-                    part = base[i][:first][span]
-                    out[i, : len(part)].add_(part, alpha=c)
+                    piece = base[i][:first][span]
+                    out[i, : len(piece)].add_(piece, alpha=c)
         begin, end = min(span.start, h * d), min(span.stop, h * d)
         units = slice(begin // d, -(-end // d))  # hidden units whose weights lie in the span
         for i, rows in enumerate(self.spans):
@@ -301,83 +267,109 @@ class Factored(Tensor):
             out[:, low - span.start :] = self.tails[:, low - first : span.stop - first]
         return out
 
+    def unit(self) -> Part:
+        """From the factors, if there are no bases, as in gradients; otherwise the vectors are built."""
+        if self.bases:
+            return Dense(self.dense()).unit()
+        square = self.tails.square().sum(1)
+        for i, (a, x) in enumerate((self.a[span], self.x[span]) for span in self.spans):
+            square[i] += ((a @ a.T) * (x @ x.T).add_(1)).sum()  # |A^T X|^2 + |A^T 1|^2
+        norm = square.clamp_(min=0).sqrt_()[:, None]
+        sizes = torch.tensor([span.stop - span.start for span in self.spans], device=norm.device)
+        scale(self.a, norm.repeat_interleave(sizes, 0))
+        scale(self.tails, norm)
+        return self
+
     def _check(self) -> None:
         for (base, _), version in zip(self.bases, self._versions, strict=True):
             if base.table._version != version:
                 raise RuntimeError("a vector that clients trained from was changed in place while still in use")
 
 
-def unit(rows: Tensor) -> Tensor:
-    """Scale every row (m, P) to length 1, in place; zero where it has no direction. Factors stay factors."""
-    if not isinstance(rows, Factored) or rows._dense is not None or rows.bases:
-        return _divide(rows, rows.norm(dim=1, keepdim=True))
-    square = rows.tails.square().sum(1)
-    for i, (a, x) in enumerate((rows.a[span], rows.x[span]) for span in rows.spans):
-        square[i] += ((a @ a.T) * (x @ x.T).add_(1)).sum()  # |A^T X|^2 + |A^T 1|^2
-    norm = square.clamp_(min=0).sqrt_()[:, None]
-    sizes = torch.tensor([span.stop - span.start for span in rows.spans], device=norm.device)
-    _divide(rows.a, norm.repeat_interleave(sizes, 0))
-    _divide(rows.tails, norm)
-    return rows
-
-
-def _divide(rows: Tensor, norm: Tensor) -> Tensor:
-    rows /= norm
-    rows[~(norm.isfinite() & (norm > 0)).flatten()] = 0
-    return rows
-
-
-@torch.no_grad()
-def sgd(start, data, batches: list[list], prox: list, optimiser, model) -> Factored:
-    """Train a chunk of clients, one after another; what :meth:`cflkit.engine.local.Local.sgd` does.
+class Shared(Trainer):
+    """The trainer of this algebra.
 
     Parameters
     ----------
-    start : Pick
-        Where each client begins.
-    data : Data
-        The m clients' images.
-    batches : list of lists of integer arrays
-        Each client's batches.
-    prox : list of Prox
-        Proximal terms, every anchor a Pick; :func:`supports` says which are possible.
-    optimiser : SGD
-        How to train.
-    model : Model
-        A supported architecture.
-
-    Returns
-    -------
-    Factored (m, P)
+    always : bool
+        Take all work that is supported; otherwise only where it pays. It pays where clients hold, on average, at
+        most half as many images as an image has numbers, and training takes several steps.
     """
-    net, products, m = Net(model), Products.of(data), len(data)
-    bases, pulls = [start], [0.0]  # W_0 and the anchors, and how strongly each pulls at the first layer
+
+    def __init__(self, always: bool = False):
+        super().__init__()
+        self.always = always
+
+    def supports(self, work: Work) -> bool:
+        """The cross-entropy of a multilayer perceptron, each pull on all or nothing of its first layer."""
+        few = 2 * work.data.typical <= math.prod(work.data.shape) and (work.batches is None or work.steps > 1)
+        return (self.always or few) and work.plain_loss and work.shift is None and supports(work.model, work.prox)
+
+    @torch.no_grad()
+    def train(self, work: Work) -> Factored:
+        """Train the clients one after another."""
+        model, m = work.model, len(work.data)
+        net, products = Net(model), Products.of(work.data)
+        start, prox = pick(work.start, m), [replace(term, anchor=pick(term.anchor, m)) for term in work.prox]
+        bases, pulls = _bases(start, prox)
+        outputs = [products.outputs(net, base.table, base.index.tolist()) for base in bases]
+        tails = torch.empty(m, model.size - net.first, dtype=model.dtype, device=model.device)
+        a = torch.zeros(len(products.x), net.h, dtype=model.dtype, device=model.device)
+        targets = products.targets(net.classes)
+        factors: list[list[float]] = [[] for _ in bases]
+        for i, span in enumerate(products.spans):
+            tails[i] = start[i][net.first :]
+            terms = []
+            for term in prox:
+                whole = term.span or slice(0, model.size)
+                inside = slice(max(whole.start - net.first, 0), max(whole.stop - net.first, 0))
+                terms.append((term.weight, inside, term.anchor[i][net.first :][inside]))
+            coordinates = _client(
+                net, [z[i] for z in outputs], pulls, products.grams[i], a[span], tails[i], targets[span],
+                work.batches[i], terms, work.optimiser,
+            )  # fmt: skip
+            for column, value in zip(factors, coordinates, strict=True):
+                column.append(value)
+        return Factored(net, list(zip(bases, factors, strict=True)), a, products, tails)
+
+    @torch.no_grad()
+    def losses(self, work: Work) -> Tensor:
+        """Mean cross-entropy (m, K): one product a model for all clients."""
+        net, products, models = Net(work.model), Products.of(work.data), work.start
+        out = torch.empty(len(work.data), len(models), dtype=work.model.dtype, device=work.model.device)
+        for k, vector in enumerate(models):
+            upper = net.tail(vector[net.first :])
+            for i, z in enumerate(products.outputs(net, vector[None], [0] * len(work.data))):
+                logits = net.forward(z.clone() if upper else z, upper)[-1]
+                out[i, k] = cross_entropy(logits, products.y[products.spans[i]])
+        return out
+
+    @torch.no_grad()
+    def gradient(self, work: Work) -> Factored:
+        """Full-batch gradient (m, P): A = delta, without W_0."""
+        model, at = work.model, pick(work.start, len(work.data))
+        net, products = Net(model), Products.of(work.data)
+        tails = torch.empty(len(work.data), model.size - net.first, dtype=model.dtype, device=model.device)
+        a = torch.empty(len(products.x), net.h, dtype=model.dtype, device=model.device)
+        targets = products.targets(net.classes)
+        for i, z in enumerate(products.outputs(net, at.table, at.index.tolist())):
+            span = products.spans[i]
+            upper, g_upper = net.tail(at[i][net.first :]), net.tail(tails[i])
+            a[span] = net.backward(net.forward(z.clone(), upper), targets[span], upper, g_upper)
+        return Factored(net, [], a, products, tails)
+
+
+def _bases(start: Pick, prox: list) -> tuple[list[Pick], list[float]]:
+    """W_0 and the anchors, and how strongly each pulls at the first layer."""
+    bases, pulls = [start], [0.0]
     for term in prox:
         if term.span is None or term.span.start == 0:
-            same = [k for k, b in enumerate(bases) if same_rows(b, term.anchor)]
+            same = [k for k, base in enumerate(bases) if same_rows(base, term.anchor)]
             if same:
                 pulls[same[0]] += term.weight
             else:
                 bases, pulls = [*bases, term.anchor], [*pulls, term.weight]
-    outputs = [products.outputs(net, base.table, base.index.tolist()) for base in bases]
-    tails = torch.empty(m, model.size - net.first, dtype=model.dtype, device=model.device)
-    a = torch.zeros(len(products.x), net.h, dtype=model.dtype, device=model.device)
-    targets = products.targets(net.classes)
-    factors: list[list[float]] = [[] for _ in bases]
-    for i, span in enumerate(products.spans):
-        tails[i] = start[i][net.first :]
-        terms = []
-        for term in prox:
-            whole = term.span or slice(0, model.size)
-            inside = slice(max(whole.start - net.first, 0), max(whole.stop - net.first, 0))
-            terms.append((term.weight, inside, term.anchor[i][net.first :][inside]))
-        found = _client(
-            net, [z[i] for z in outputs], pulls, products.grams[i], a[span], tails[i], targets[span], batches[i],
-            terms, optimiser,
-        )  # fmt: skip
-        for column, value in zip(factors, found, strict=True):
-            column.append(value)
-    return Factored(net, list(zip(bases, factors, strict=True)), a, products, tails)
+    return bases, pulls
 
 
 def same_rows(one, other) -> bool:
@@ -449,30 +441,3 @@ def _add(to: Tensor, delta: Tensor, batch: Tensor | None, alpha: float) -> None:
         to.add_(delta, alpha=alpha)
     else:
         to.index_add_(0, batch, delta, alpha=alpha)
-
-
-@torch.no_grad()
-def losses(models: Tensor, data, model) -> Tensor:
-    """Mean cross-entropy (m, K) of K models (K, P) on each client's images."""
-    net, products = Net(model), Products.of(data)
-    out = torch.empty(len(data), len(models), dtype=model.dtype, device=model.device)
-    for k, vector in enumerate(models):
-        upper = net.tail(vector[net.first :])
-        for i, z in enumerate(products.outputs(net, vector[None], [0] * len(data))):
-            logits = net.forward(z.clone() if upper else z, upper)[-1]
-            out[i, k] = cross_entropy(logits, products.y[products.spans[i]])
-    return out
-
-
-@torch.no_grad()
-def gradient(at, data, model) -> Factored:
-    """Full-batch gradient (m, P) of each client's mean loss at its row of the Pick `at`: A = delta, no W_0."""
-    net, products = Net(model), Products.of(data)
-    tails = torch.empty(len(data), model.size - net.first, dtype=model.dtype, device=model.device)
-    a = torch.empty(len(products.x), net.h, dtype=model.dtype, device=model.device)
-    targets = products.targets(net.classes)
-    for i, z in enumerate(products.outputs(net, at.table, at.index.tolist())):
-        span = products.spans[i]
-        upper, g_upper = net.tail(at[i][net.first :]), net.tail(tails[i])
-        a[span] = net.backward(net.forward(z.clone(), upper), targets[span], upper, g_upper)
-    return Factored(net, [], a, products, tails)

@@ -36,6 +36,13 @@ def add_product(to: Tensor, a: Tensor, b: Tensor) -> Tensor:
 class Linear(nn.Linear):
     """A dense layer whose forward pass is :func:`linear` where no derivative is wanted."""
 
+    @classmethod
+    def over(cls, layer: nn.Linear) -> "Linear":
+        """The same layer, over the same weights."""
+        new = cls(layer.in_features, layer.out_features, layer.bias is not None, device="meta")
+        new.weight, new.bias = layer.weight, layer.bias
+        return new
+
     def forward(self, x: Tensor) -> Tensor:
         """Outputs (n, o) of inputs (n, d)."""
         return super().forward(x) if torch.is_grad_enabled() else linear(x, self.weight, self.bias)

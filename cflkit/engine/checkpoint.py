@@ -1,0 +1,139 @@
+"""Checkpoints: a run that is killed at any moment goes on from its last whole round, bit for bit."""
+
+import contextlib
+import json
+import math
+import os
+import pickle
+import zipfile
+from pathlib import Path
+
+import torch
+from filelock import FileLock, Timeout
+from torch import Tensor
+
+from cflkit.checks import require
+from cflkit.engine.history import History
+from cflkit.engine.memory import Memory
+from cflkit.models.flat import Model
+
+
+class BusyError(ValueError):
+    """Another process is at work on the run."""
+
+
+class Checkpoint:
+    """A folder that holds the last whole round of one run.
+
+    Parameters
+    ----------
+    folder : Path
+        The run's own.
+    every : int
+        Rounds between checkpoints.
+    config : dict
+        What the run is, JSON-able. A checkpoint of another configuration is refused, but for ``rounds``: a finished
+        run goes on where more are wanted. Its then last round keeps its scores, due or not.
+    network : dict
+        What :func:`fingerprint` says of the network. A checkpoint of another one is refused, whatever the
+        configuration calls it.
+    device : torch.device
+        Where the server's tensors go.
+    """
+
+    def __init__(self, folder: Path, every: int, config: dict, network: dict, device: torch.device):
+        self.folder, self.every, self.network, self.device = folder, every, network, device
+        self.config = json.loads(json.dumps(config, sort_keys=True))
+
+    @contextlib.contextmanager
+    def lock(self):
+        """Hold the run while it is worked on; the lock of a process that died is free.
+
+        Raises
+        ------
+        BusyError
+            If another process holds it.
+        """
+        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            with FileLock(self.folder / "lock", timeout=0):
+                yield
+        except Timeout:
+            line = f"checkpoint = {str(self.folder)!r}: must be free; another process is at work on this run"
+            raise BusyError(line) from None
+
+    def memory(self) -> Memory:
+        """The clients' memory, on disk."""
+        return Memory(self.folder / "memory")
+
+    def due(self, t: int, last: int) -> bool:
+        """Whether round `t` is to be kept."""
+        return t % self.every == 0 or t == last
+
+    def save(self, history: History) -> None:
+        """Keep the whole rounds of `history`, in place of what was kept before."""
+        state = {
+            "config": json.dumps(self.config),
+            "network": self.network,
+            "rounds": json.dumps(history.rounds),
+            "seconds": history.seconds,
+            "server": history.server,
+            "memory": history.memory.state(),
+        }
+        partial = self.folder / "state.pt.part"
+        torch.save(state, partial)
+        os.replace(partial, self.folder / "state.pt")
+        history.memory.sweep()
+
+    def load(self) -> History | None:
+        """What was kept, on this run's device; None if nothing was.
+
+        Raises
+        ------
+        ValueError
+            If the checkpoint is damaged, or of another run.
+        """
+        file = self.folder / "state.pt"
+        if not file.exists():
+            return None
+        state = self._read(file)
+        theirs = json.loads(state["config"])
+        for name, ours in self.config.items():
+            line = f"of this configuration; {name} was {theirs.get(name)} and is now {ours}"
+            require(name == "rounds" or theirs.get(name) == ours, "checkpoint", str(file), line)
+        done, wanted = len(json.loads(state["rounds"])) - 1, self.config["rounds"]
+        require(wanted >= done, "rounds", wanted, f"at least the {done} that the checkpoint {file} holds")
+        same = alike(state["network"], self.network)
+        require(same, "checkpoint", str(file), "of this network; it was trained with another one")
+        memory = self.memory()
+        memory.restore(state["memory"])
+        return History(json.loads(state["rounds"]), state["seconds"], state["server"], memory)
+
+    def _read(self, file: Path) -> dict:
+        def home(storage, where: str):  # what was on a GPU goes to this run's; what was not stays
+            return storage if where == "cpu" else storage.to(device=self.device)
+
+        state, damage = None, (OSError, EOFError, RuntimeError, ValueError, LookupError)
+        with contextlib.suppress(*damage, pickle.UnpicklingError, zipfile.BadZipFile):
+            with zipfile.ZipFile(file) as archive:
+                whole = archive.testzip() is None  # torch.load does not look at the checksums
+            if whole:
+                state = torch.load(file, map_location=home, weights_only=True)
+        parts = {"config", "network", "rounds", "seconds", "server", "memory"}
+        require(isinstance(state, dict) and parts <= state.keys(), "checkpoint", str(file),
+                "a whole checkpoint; delete this one to start anew")  # fmt: skip
+        return state
+
+
+def fingerprint(model: Model, shape: tuple[int, int, int]) -> dict[str, str | Tensor]:
+    """What tells two networks apart: their layers, and what a fixed vector makes of two fixed images (C, H, W)."""
+    pixels = torch.arange(2 * math.prod(shape), dtype=torch.float64).sin().view(2, *shape)
+    with torch.no_grad():
+        logits = model.forward(model.init(0), pixels.to(model.device, model.dtype))
+    return {"layers": repr(model.module), "logits": logits.double().cpu()}
+
+
+def alike(one: dict, other: dict) -> bool:
+    """Whether two fingerprints are of one network; logits are compared loosely, as processors round differently."""
+    a, b = one["logits"], other["logits"]
+    return one["layers"] == other["layers"] and a.shape == b.shape and torch.allclose(a, b, rtol=1e-2, atol=1e-4)

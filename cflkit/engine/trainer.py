@@ -1,0 +1,179 @@
+"""What trains a chunk of clients: the work, the interface of a trainer, and the reference."""
+
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from cflkit import rng
+from cflkit.checks import require
+from cflkit.engine.clients import IMAGES_AT_ONCE, Data
+from cflkit.engine.rows import Dense, Part, Rowwise, row
+from cflkit.engine.sgd import SGD, Descent, Prox, cross_entropy
+from cflkit.models.flat import Model
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a chunk of m clients is to do: train, or look at its data without training.
+
+    Attributes
+    ----------
+    model : Model
+        The architecture.
+    data : Data
+        The clients' images.
+    start : Tensor (P,), Tensor (m, P) or Pick
+        Where each client begins, or takes its gradient; the K models (K, P) whose losses are wanted.
+    optimiser : SGD
+        How to train.
+    batches : list of m lists of integer arrays, optional
+        Each client's batches; None where nothing is trained.
+    prox : sequence of Prox
+        Proximal terms of the loss.
+    shift : Tensor (P,), Tensor (m, P) or Pick, optional
+        Added to every gradient.
+    objective : callable
+        ``(module, x, y) -> scalar loss`` of a batch.
+    keys : tuple of int
+        Seed and round: with the client they key what dropout draws.
+    """
+
+    model: Model
+    data: Data
+    start: Rowwise
+    optimiser: SGD
+    batches: list[list[np.ndarray]] | None = None
+    prox: Sequence[Prox] = ()
+    shift: Rowwise | None = None
+    objective: Callable[[nn.Module, Tensor, Tensor], Tensor] = cross_entropy
+    keys: tuple[int, int] = (0, 0)
+
+    @property
+    def plain_loss(self) -> bool:
+        """Whether the loss is the cross-entropy, perhaps with proximal terms."""
+        return self.objective is cross_entropy
+
+    @property
+    def steps(self) -> int:
+        """Steps of the client that takes most; 0 where nothing is trained."""
+        return max(map(len, self.batches or ()), default=0)
+
+    def dropout(self, client: int):
+        """Give dropout its own stream for each (seed, round, client); nothing for models without dropout."""
+        return _seeded(self.model, (*self.keys, client, "dropout")) if self.model.has_dropout else _UNSEEDED
+
+
+_UNSEEDED = contextlib.nullcontext()
+
+
+@contextlib.contextmanager
+def _seeded(model: Model, keys: tuple):
+    with torch.random.fork_rng(devices=[model.device] if model.device.type == "cuda" else []):
+        torch.manual_seed(rng.torch_seed(*keys))
+        yield
+
+
+class Trainer:
+    """The reference, one client after the other through any ``nn.Module``; and what every other trainer offers.
+
+    A fast path derives from it, says what it supports, and overrides what it does faster.
+
+    Parameters
+    ----------
+    quick : bool
+        Let modules compute the same faster (see :class:`cflkit.models.flat.Model`).
+    debug : bool
+        Name client, round and batch in any exception, and refuse a loss that is not finite.
+    """
+
+    def __init__(self, quick: bool = False, debug: bool = False):
+        self.quick, self.debug = quick, debug
+
+    def supports(self, work: Work) -> bool:
+        """Whether this trainer does that work; the reference does any."""
+        return True
+
+    def train(self, work: Work) -> Part:
+        """Train every client: vectors (m, P)."""
+        out = torch.empty(len(work.data), work.model.size, dtype=work.model.dtype, device=work.model.device)
+        for i in range(len(work.data)):
+            self.train_one(work, i, out[i])
+        return Dense(out)
+
+    def train_one(self, work: Work, i: int, out: Tensor) -> None:
+        """Train the chunk's client `i` into `out` (P,)."""
+        model, optimiser, client = work.model, work.optimiser, work.data.clients[i]
+        out.copy_(row(work.start, i))
+        module = model.bound(out, quick=self.quick).train()
+        rule = descent(work, i, [p for p in module.parameters() if p.requires_grad])
+        x, y = work.data[i]
+        with work.dropout(client):
+            for b, batch in enumerate(work.batches[i]):
+                try:
+                    whole = len(batch) == len(y) and optimiser.batch_size is None
+                    xb, yb = (x, y) if whole else (x[batch], y[batch])
+                    loss = work.objective(module, xb, yb)
+                    if self.debug and not torch.isfinite(loss):
+                        raise FloatingPointError(f"loss = {loss.item()}: must be finite")
+                    gradient = torch.autograd.grad(loss, rule.parameters)
+                except Exception as error:
+                    if self.debug:
+                        error.add_note(f"in client {client}, round {work.keys[1]}, batch {b}")
+                    raise
+                rule.step(gradient)
+
+    @torch.no_grad()
+    def losses(self, work: Work) -> Tensor:
+        """Mean cross-entropy (m, K) of the K models ``work.start`` (K, P) on each client's images."""
+        model, models = work.model, work.start
+        out = torch.empty(len(work.data), len(models), dtype=model.dtype, device=model.device)
+        for i in range(len(work.data)):
+            x, y = work.data[i]
+            for k, vector in enumerate(models):
+                logits = torch.cat([model.forward(vector, piece) for piece in x.split(IMAGES_AT_ONCE)])
+                out[i, k] = F.cross_entropy(logits, y)
+        return out
+
+    def gradient(self, work: Work) -> Part:
+        """Full-batch gradient (m, P) of each client's mean loss; zero on what is not trained.
+
+        BatchNorm layers use the statistics of up to ``IMAGES_AT_ONCE`` images, and leave their buffers alone.
+        """
+        model = work.model
+        out = torch.zeros(len(work.data), model.size, dtype=model.dtype, device=model.device)
+        for i in range(len(work.data)):
+            module = model.bound(row(work.start, i).clone(), quick=self.quick).train()
+            trained = [p for p in module.parameters() if p.requires_grad]
+            x, y = work.data[i]
+            with work.dropout(work.data.clients[i]):
+                for xb, yb in zip(x.split(IMAGES_AT_ONCE), y.split(IMAGES_AT_ONCE), strict=True):
+                    loss = F.cross_entropy(module(xb), yb, reduction="sum") / len(y)
+                    gradient = torch.autograd.grad(loss, trained)
+                    out[i, : model.trainable] += torch.cat([g.reshape(-1) for g in gradient])
+        return Dense(out)
+
+
+def descent(work: Work, i: int, parameters: list[Tensor]) -> Descent:
+    """The rule that moves client `i`'s `parameters`, all that the model trains, in its order."""
+    model, names = work.model, work.model.parameters
+    pulls = []
+    for term in work.prox:
+        inside, anchor = covered(model, term.span), model.views(row(term.anchor, i))
+        pulls.append((term.weight, inside, [anchor[names[k]] for k in inside]))
+    shift = None if work.shift is None else model.views(row(work.shift, i))
+    return Descent(parameters, pulls, shift and [shift[name] for name in names], work.optimiser)
+
+
+def covered(model: Model, span: slice | None) -> list[int]:
+    """Which parameters a span covers, by position; it must not cut one in two."""
+    span = span or slice(0, model.trainable)
+    where = [model.spans[name] for name in model.parameters]
+    inside = [k for k, s in enumerate(where) if span.start <= s.start and s.stop <= span.stop]
+    whole = sum(where[k].stop - where[k].start for k in inside)
+    require(whole == span.stop - span.start, "span", span, "made of whole parameters")
+    return inside
