@@ -7,12 +7,12 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
+from tiny import Tensors
 from torch import nn
 
 from cflkit import rng
-from cflkit.engine.fast import convolution
+from cflkit.engine.fast import convolution, trainers
 from cflkit.engine.fast.convolution import quick
-from cflkit.engine.local import Local
 from cflkit.engine.rows import Pick
 from cflkit.engine.sgd import SGD, Prox
 from cflkit.models import networks as models
@@ -40,15 +40,15 @@ class Chunk:
 
 @cache
 def flat(name, shape=SHAPE, dtype=torch.float64):
-    return Model(partial(models.build, name, shape, CLASSES), dtype)
+    return Model(partial(models.build, name, shape, CLASSES), dtype, quicken=quick)
 
 
 def leaf(dtype=torch.float64):
-    return Model(lambda: models.LeafFemnist(SHAPE, CLASSES, width=80), dtype)
+    return Model(lambda: models.LeafFemnist(SHAPE, CLASSES, width=80), dtype, quicken=quick)
 
 
 def local(model, optimiser, trainer, **settings):
-    return Local(model, optimiser, seed=1, round=1, trainer=trainer, **settings)
+    return Tensors(model, optimiser, 1, 1, trainers(trainer, **settings))
 
 
 @pytest.fixture(autouse=True)

@@ -70,12 +70,12 @@ def test_a_killed_round_leaves_nothing(memory):
     memory.put("v", 0, vector(10), 2)  # the round that is killed: one old row replaced,
     memory.put("v", 2, vector(30), 2)  # one new,
     if memory.folder:
-        (memory.folder / "v-1-2.npy").write_bytes(b"\x93NUM")  # and one half written
+        (memory.folder / "v-1-2.npz").write_bytes(b"\x93NUM")  # and one half written
     again = Memory(memory.folder)
     again.restore(state)
     assert [again.get("v", c) for c in range(3)] == [vector(1), vector(2), None]
     if memory.folder:
-        assert sorted(f.name for f in memory.folder.iterdir()) == ["v-0-1.npy", "v-1-1.npy"]
+        assert sorted(f.name for f in memory.folder.iterdir()) == ["v-0-1.npz", "v-1-1.npz"]
     state["v"][0] = None  # a checkpoint's lists are copies
     assert again.get("v", 0).item() == 1
 
@@ -84,24 +84,51 @@ def test_superseded_rows_stay_until_a_checkpoint_no_longer_names_them(tmp_path):
     memory = Memory(tmp_path)
     memory.put("v", 0, vector(1), 1)
     memory.put("v", 0, vector(2), 2)
-    assert sorted(f.name for f in tmp_path.iterdir()) == ["v-0-1.npy", "v-0-2.npy"]
+    assert sorted(f.name for f in tmp_path.iterdir()) == ["v-0-1.npz", "v-0-2.npz"]
     memory.sweep()
-    assert [f.name for f in tmp_path.iterdir()] == ["v-0-2.npy"]
+    assert [f.name for f in tmp_path.iterdir()] == ["v-0-2.npz"]
 
 
 @pytest.mark.parametrize("damage", ["missing", "truncated", "no array"])
 def test_a_damaged_row_is_refused_when_a_checkpoint_is_restored(damage, tmp_path):
     memory = Memory(tmp_path / "memory")
     memory.put("v", 0, torch.zeros(100), 1)
-    state, file = memory.state(), tmp_path / "memory" / "v-0-1.npy"
+    state, file = memory.state(), tmp_path / "memory" / "v-0-1.npz"
     if damage == "missing":
         file.unlink()
     else:
         file.write_bytes(file.read_bytes()[:-40] if damage == "truncated" else b"")
-    with pytest.raises(ValueError, match=r"^memory = '.*v-0-1.npy': must be a whole row; delete its .*$"):
+    line = r"^memory = '.*v-0-1.npz': must be the whole row of its client; delete its .*$"
+    with pytest.raises(ValueError, match=line):
         Memory(tmp_path / "memory").restore(state)
 
 
 def test_rows_are_plain_numpy_files(tmp_path):
     Memory(tmp_path).put("v", 7, vector(1.5), 3)
-    assert np.load(tmp_path / "v-7-3.npy").tolist() == [1.5]
+    with np.load(tmp_path / "v-7-3.npz") as file:
+        assert file["row"].tolist() == [1.5] and str(file["owner"]) == "v-7-3"
+
+
+@pytest.mark.parametrize("when", ["restored", "read"])
+def test_rows_that_changed_places_are_noticed(when, tmp_path):
+    memory = Memory(tmp_path)
+    for client in (0, 1):
+        memory.put("v", client, vector(client), 1)
+    state = memory.state()
+    one, other = tmp_path / "v-0-1.npz", tmp_path / "v-1-1.npz"
+    content = one.read_bytes()
+    one.write_bytes(other.read_bytes())
+    other.write_bytes(content)
+    with pytest.raises(ValueError, match=r"must be the whole row of its client"):
+        Memory(tmp_path).restore(state) if when == "restored" else memory.get("v", 0)
+
+
+def test_one_wrong_bit_in_a_row_is_noticed(tmp_path):
+    memory = Memory(tmp_path)
+    memory.put("v", 0, torch.arange(100.0), 1)
+    file = tmp_path / "v-0-1.npz"
+    content = bytearray(file.read_bytes())
+    content[content.index(torch.tensor([7.0]).numpy().tobytes())] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(ValueError, match=r"must be the whole row of its client"):
+        memory.get("v", 0)

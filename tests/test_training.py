@@ -8,14 +8,16 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiny import Tensors
 from torch import nn
 
 from cflkit import models, rng
 from cflkit.engine.clients import IMAGES_AT_ONCE, Data, Pixels
-from cflkit.engine.local import Local
+from cflkit.engine.fast import trainers
 from cflkit.engine.network import Network
 from cflkit.engine.rows import Pick, row
 from cflkit.engine.sgd import SGD, Prox
+from cflkit.engine.trainer import Trainer
 from cflkit.models.flat import Model
 
 SEED, ROUND = 3, 7
@@ -60,7 +62,7 @@ def held(fed, model, clients=None):
 
 
 def local(model, sgd, trainer="lean", **kwargs):
-    return Local(model, sgd, SEED, ROUND, trainer, **kwargs)
+    return Tensors(model, sgd, SEED, ROUND, trainers(trainer, **kwargs))
 
 
 def vectors(model, count, key):
@@ -179,7 +181,7 @@ def test_stacked_training_is_lean_training(name, ragged):
 def test_stacked_training_does_run_stacked(ragged, monkeypatch):
     """Otherwise the comparison above would compare the lean path with itself."""
     fed, model = ragged(3, 4), flat("mlp8")
-    monkeypatch.setattr(Local, "_lean", None)
+    monkeypatch.setattr(Trainer, "train_one", None)
     local(model, SGD(0.1), "stacked").sgd(model.init(0), held(fed, model))
     with pytest.raises(TypeError):
         local(model, SGD(0.1), "lean").sgd(model.init(0), held(fed, model))
@@ -298,18 +300,18 @@ def test_full_batches_keep_the_order_of_images_and_epochs_differ():
 def test_randomness_belongs_to_seed_round_and_client_alone(make, ragged):
     fed, model = ragged(9, 9, 9), Model(make)
     sgd, start = SGD(0.1, epochs=2, batch_size=4), model.init(0)
-    train = Local(model, sgd, SEED, ROUND)
+    train = Tensors(model, sgd, SEED, ROUND)
     once = train.sgd(start, held(fed, model))
     torch.manual_seed(123)  # the global generator plays no part, and is left alone
     before = torch.get_rng_state()
     assert torch.equal(once, train.sgd(start, held(fed, model)))  # two passes in a round see the same batches
     assert torch.equal(before, torch.get_rng_state())
     assert torch.equal(once[[2, 0]], train.sgd(start, held(fed, model, [2, 0])))
-    for other in (Local(model, sgd, SEED, ROUND + 1), Local(model, sgd, SEED + 1, ROUND)):
+    for other in (Tensors(model, sgd, SEED, ROUND + 1), Tensors(model, sgd, SEED + 1, ROUND)):
         assert not (other.sgd(start, held(fed, model)) == once).all(1).any()
     twins = Data(fed.train.take([0, 0]), [0, 1], Pixels(fed, model), 10)
     assert torch.equal(*train.sgd(start, twins)) is False  # clients draw their batches apart,
-    a, b = Local(model, SGD(0.1, epochs=2), SEED, ROUND).sgd(start, twins)
+    a, b = Tensors(model, SGD(0.1, epochs=2), SEED, ROUND).sgd(start, twins)
     assert torch.equal(a, b) is not model.has_dropout  # and their dropout
 
 

@@ -5,6 +5,8 @@ import torch
 from torch import nn
 
 from cflkit.data.federation import Federation, Samples
+from cflkit.engine.fast import trainers
+from cflkit.engine.local import Local
 from cflkit.engine.memory import Memory
 from cflkit.engine.sgd import SGD
 from cflkit.engine.simulation import History, Simulation
@@ -58,6 +60,21 @@ def run(method, fed, **settings) -> History:
 def network(method, fed, round=1, **settings):
     """The clients of a simulation as a server reaches them, to drive a method by hand."""
     return simulation(method, fed, **settings).network(round, Memory())
+
+
+def local(model, optimiser, trainer="lean", seed=1, round=1, debug=False) -> Local:
+    """What clients can do, trained in the way of that name."""
+    return Local(model, optimiser, seed, round, trainers(trainer, debug))
+
+
+class Tensors(Local):
+    """What clients can do, with tensors for results, so that numbers can be compared with numbers."""
+
+    def sgd(self, *args, **kwargs):
+        return super().sgd(*args, **kwargs).dense()
+
+    def gradient(self, *args, **kwargs):
+        return super().gradient(*args, **kwargs).dense()
 
 
 # ------------------------------------------------------------------ softmax regression by hand
