@@ -78,7 +78,7 @@ class Builder(Checked):
         raise NotImplementedError
 
     def config(self, images: str | dict | list) -> dict:
-        """Return what :func:`~cflkit.data.builders.build` needs, given what `load` needs for the images; JSON-able."""
+        """Return what `build` needs, JSON-able; `images` is what `load` needs."""
         return json.loads(json.dumps({"builder": self.name, "images": images, **asdict(self)}))
 
     def rows(self, images: Images) -> Ids:

@@ -291,17 +291,18 @@ class ByUser(Builder):
     def choose(self, images: Images) -> tuple[np.ndarray, np.ndarray]:
         """Return the users that are clients, and those that are tested on."""
         people, sizes = np.unique(images.user.numpy(), return_counts=True)
-        people = people[sizes >= self.min_samples]
+        least, most = self.min_samples, int(max(sizes))
+        require(least <= most, "min_samples", least, f"at most {most}, or no user is left")
+        people = people[sizes >= least]
         named = np.array(self.users if isinstance(self.users, tuple) else [], int)
         wrong = np.setdiff1d(named, people)[:1].tolist()
-        require(not wrong, "users", wrong, f"users of {images.name} with {self.min_samples} images or more")
+        require(not wrong, "users", wrong, f"users of {images.name} with {least} images or more")
         order = generator(self.seed, "users").permutation(np.setdiff1d(people, named))
         others, rest = order[: self.test_users], order[self.test_users :]
         room = len(order) - (named.size == 0)
         require(self.test_users <= room, "test_users", self.test_users, f"at most {room} of {len(people)} users")
         if named.size:
             return named, others
-        require(len(people) > 0, "min_samples", self.min_samples, f"at most {sizes.max()}, the most a user has")
         require((self.users or 1) <= len(rest), "users", self.users, f"in 1..{len(rest)}")
         return np.sort(rest) if self.users is None else rest[: self.users], others
 

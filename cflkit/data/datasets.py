@@ -59,7 +59,7 @@ def _idx_files(folder: str, train: str = "train", test: str = "t10k") -> tuple[s
     return tuple(f"{folder}/raw/{part}-{kind}" for part in (train, test) for kind in kinds)
 
 
-def _idx(name: str, root: Path, files: Sequence[str], classes: int) -> Columns:
+def _idx(name: str, root: Path, files: Sequence[str], classes: int = 10) -> Columns:
     """Read training pictures, training labels, test pictures, test labels."""
     from torchvision.datasets.mnist import read_image_file, read_label_file
 
@@ -69,11 +69,11 @@ def _idx(name: str, root: Path, files: Sequence[str], classes: int) -> Columns:
 
 
 def _mnist(root: Path) -> Columns:
-    return _idx("mnist", root, DATASETS["mnist"].files, 10)
+    return _idx("mnist", root, _MNIST)
 
 
 def _fashion_mnist(root: Path) -> Columns:
-    return _idx("fashion_mnist", root, DATASETS["fashion_mnist"].files, 10)
+    return _idx("fashion_mnist", root, _FASHION)
 
 
 def _emnist(root: Path, split: str = "byclass") -> Columns:
@@ -90,7 +90,7 @@ def _mnist_writers(root: Path) -> Columns:
     from torchvision.datasets.mnist import read_sn3_pascalvincent_tensor
 
     name, packed = "mnist_writers", "mnist_writers.npz"
-    columns = _idx(name, root, DATASETS["mnist"].files, 10)
+    columns = _idx(name, root, _MNIST)
     y = columns["y"].split([int(columns["train"].sum()), int((~columns["train"]).sum())])
     if (root / packed).exists() and not all((root / file).exists() for file in _WRITERS):
         arrays = _read(name, root, packed, lambda path: dict(np.load(path)))
@@ -108,13 +108,11 @@ def _mnist_writers(root: Path) -> Columns:
 def _usps(root: Path) -> Columns:
     from torchvision.datasets import USPS
 
-    def split(train):
-        data = USPS(root / "USPS", train=train)
+    def split(path):
+        data = USPS(path.parent, train=path.name == "usps.bz2")
         return data.data, data.targets
 
-    files = DATASETS["usps"].files
-    return _joined("usps", [_read("usps", root, file, lambda _, train=file == files[0]: split(train))
-                            for file in files], 10)  # fmt: skip
+    return _joined("usps", [_read("usps", root, file, split) for file in DATASETS["usps"].files], 10)
 
 
 def _svhn(root: Path) -> Columns:
@@ -251,7 +249,7 @@ def npz(path: Path, classes: int | None = None) -> Columns:
         arrays = dict(np.load(path))
     for key in ("x", "y", "train"):
         require(key in arrays, f"{path}: arrays", sorted(arrays), f"x, y, train[, user, cluster]; {key} is missing")
-    x, n = arrays.pop("x"), len(arrays["y"]) if arrays["y"].ndim else 0
+    x = arrays.pop("x")
     colour = x.ndim == 4
     require(x.ndim == 3 or (colour and x.shape[3] == 3), f"{path}: x.shape", x.shape, "(n, H, W) or (n, H, W, 3)")
     n = len(x)
@@ -289,13 +287,14 @@ class Dataset:
     npz: bool = True
 
 
+_MNIST, _FASHION = _idx_files("MNIST"), _idx_files("FashionMNIST")
 _WRITERS = ("QMNIST/raw/qmnist-train-labels-idx2-int", "QMNIST/raw/qmnist-test-labels-idx2-int")
 LEAF = {"femnist_leaf": "femnist", "celeba_leaf": "celeba"}
 DATASETS = {
     "digits": Dataset(_digits),
-    "mnist": Dataset(_mnist, _idx_files("MNIST")),
-    "mnist_writers": Dataset(_mnist_writers, (*_idx_files("MNIST"), *_WRITERS), npz=False),
-    "fashion_mnist": Dataset(_fashion_mnist, _idx_files("FashionMNIST")),
+    "mnist": Dataset(_mnist, _MNIST),
+    "mnist_writers": Dataset(_mnist_writers, (*_MNIST, *_WRITERS), npz=False),
+    "fashion_mnist": Dataset(_fashion_mnist, _FASHION),
     "emnist": Dataset(_emnist, _idx_files("EMNIST", "emnist-byclass-train", "emnist-byclass-test")),
     "usps": Dataset(_usps, ("USPS/usps.bz2", "USPS/usps.t.bz2")),
     "svhn": Dataset(_svhn, ("SVHN/train_32x32.mat", "SVHN/test_32x32.mat")),
@@ -313,5 +312,5 @@ def present(name: str, root: Path) -> bool:
     """Tell whether all files of a known dataset lie in the root."""
     files = DATASETS[name].files
     if name == "mnist_writers" and (root / "mnist_writers.npz").exists():
-        files = DATASETS["mnist"].files
+        files = _MNIST
     return all((root / file).exists() for file in files)

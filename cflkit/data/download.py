@@ -115,8 +115,8 @@ def unpack(path: Path) -> None:
     """
     with reading(path):
         if path.name.endswith(".tar.gz"):
+            _measure(path)
             with tarfile.open(path) as archive:
-                within_limit(member.size for member in archive)
                 archive.extractall(path.parent, filter="data")
         elif path.suffix == ".zip":
             with zipfile.ZipFile(path) as archive:
@@ -136,12 +136,16 @@ def within_limit(sizes: Iterable[int]) -> None:
         require(total <= UNPACKED_BYTES, "unpacked bytes", total, f"at most {UNPACKED_BYTES}")
 
 
-def _gunzip(path: Path, plain: Path) -> None:
-    with gzip.open(path) as packed:  # only its end tells how much it unpacks to, so it is measured first
+def _measure(path: Path) -> None:
+    """Read a gzipped file to its end, where its checksum stands; only that tells how much it unpacks to."""
+    with gzip.open(path) as packed:
         within_limit(len(piece) for piece in iter(lambda: packed.read(1 << 20), b""))
-        packed.seek(0)
-        with open(plain, "wb") as out:
-            shutil.copyfileobj(packed, out)
+
+
+def _gunzip(path: Path, plain: Path) -> None:
+    _measure(path)
+    with gzip.open(path) as packed, open(plain, "wb") as out:
+        shutil.copyfileobj(packed, out)
 
 
 @contextmanager

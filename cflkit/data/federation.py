@@ -127,6 +127,8 @@ class Federation(Checked):
         for part in (self.train, self.test, self.validation):
             top = -1 if part is None else int(part.y.max())
             require(top < self.classes, "label", top, f"below classes = {self.classes}")
+        held = self.clients if self.validation is None else len(self.validation)
+        require(held == self.clients, "sets of validation", held, f"the number of clients, {self.clients}")
         for name, values in (("test_of", self.test_of), ("cluster", self.cluster)):
             length = self.clients if values is None else len(values)
             require(length == self.clients, f"len({name})", length, f"the number of clients, {self.clients}")
