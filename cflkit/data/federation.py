@@ -107,7 +107,7 @@ class Federation(Checked):
     validation : Samples or None
         One set per client, taken out of its training data when asked.
     config : dict
-        Everything :func:`build` needs, JSON-able.
+        Everything :func:`~cflkit.data.builders.build` needs, JSON-able.
     """
 
     name: str

@@ -97,7 +97,7 @@ def load(name: str | Path, root: str | Path | None = None, **options) -> Images:
     name : str
         One of :func:`names`; or the name of a ``.npz`` in the root; or a path ending in ``.npz``. Such a file
         holds `x` (``(n, H, W)`` or ``(n, H, W, 3)``), `y` and `train`. It may hold `user`, `cluster` (the true
-        cluster of each picture's user, which :func:`~cflkit.data.builders.by_user` passes on) and `classes`. Any
+        cluster of each picture's user, which :class:`~cflkit.data.builders.ByUser` passes on) and `classes`. Any
         further numeric array with n rows goes to `extra`, as `cluster` does.
     root : path, optional
         Where datasets lie. Default: ``$CFLKIT_DATA``, else ``~/.cache/cflkit``.
