@@ -63,7 +63,7 @@ def test_a_checked_dataclass_names_the_first_wrong_field():
 
 
 def test_an_unknown_name_is_answered_with_the_nearest():
-    with pytest.raises(ValueError, match=r"'participaton': must be one of lr, participation \(the nearest is "):
+    with pytest.raises(ValueError, match=r"'participaton': must be one of participation, lr \(the nearest is "):
         checks.known({"participation": 1, "lr": 2}, "participaton", "key")
     with pytest.raises(ValueError, match=r"must be one of lr$"):
         checks.known(["lr"], "zzz", "key")

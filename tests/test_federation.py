@@ -472,7 +472,7 @@ def test_by_user_knows_true_clusters_of_an_own_file(tmp_path, monkeypatch):
         ("rotated", {"clients": 8, "samples_per_client": 9, "overlap": True, "test": "own"}, "test = 'own'"),
         ("rotated", {"clients": 8, "test": "mine"}, "test = 'mine': must be one of cluster, all, own"),
         ("rotated", {"clients": 8, "pooled": True}, "test = 'cluster': must be 'own' when pooled"),
-        ("rotated", {"clients": 8, "angles": (0,)}, "option = 'angles': must be one of alpha, clients, "),
+        ("rotated", {"clients": 8, "angles": (0,)}, "option = 'angles': must be one of seed, test, "),
         ("rotated", {"clients": 8, "convention": "both"}, "convention = 'both': must be one of total, "),
         ("rotated", {"clients": 8, "validation_fraction": 1.0}, "validation_fraction = 1.0: must be a finite"),
         ("rotated", {"clients": 8, "mean": (0.1, 0.2)}, "mean = .*: must be one number, or 1, one per channel"),
@@ -515,7 +515,7 @@ def test_bad_users(options, line):
 
 
 def test_bad_config_and_joined_sets(digits):
-    with pytest.raises(ValueError, match="builder = 'spun': must be one of by_user, dirichlet"):
+    with pytest.raises(ValueError, match="builder = 'spun': must be one of rotated, shifted"):
         build({"builder": "spun", "images": "digits"})
     with pytest.raises(ValueError, match="must be a dict with 'images'"):
         build({"builder": "rotated"})
