@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from functools import cache
 from numbers import Integral, Real
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 
 def require(ok: bool, name: str, value: object, allowed: str) -> None:
@@ -99,11 +99,25 @@ Inside = Annotated[float, Range(0, 1, open_low=True, open_high=True)]  # a share
 Unit = Annotated[float, Range(0, 1)]
 
 
+class _NotEmpty:
+    """The bound of a sequence that has something in it."""
+
+    def __contains__(self, value: Sequence) -> bool:
+        return len(value) > 0
+
+    def __str__(self) -> str:
+        return "not empty"
+
+
+_T = TypeVar("_T")
+Some = Annotated[Sequence[_T], _NotEmpty()]  # Some[int]: one or more
+
+
 def allowed(hint: Any) -> str:
     """Say in words which values an annotation allows; completes the sentence "must be ..."."""
     origin, args = get_origin(hint), get_args(hint)
     if origin is Annotated:
-        bounds = str(next(a for a in args[1:] if isinstance(a, Range)))
+        bounds = str(next(a for a in args[1:] if isinstance(a, Range | _NotEmpty)))
         return f"{allowed(args[0])}{', ' * bool(bounds)}{bounds}"
     if origin is Literal:
         return "one of " + ", ".join(map(str, args))
@@ -123,7 +137,7 @@ def accepts(hint: Any, value: object) -> bool:
     if hint is Any:
         return True
     if origin is Annotated:
-        return accepts(args[0], value) and all(value in a for a in args[1:] if isinstance(a, Range))
+        return accepts(args[0], value) and all(value in a for a in args[1:] if isinstance(a, Range | _NotEmpty))
     if origin is Literal:
         return any(type(value) is type(a) and value == a for a in args)
     if origin in (Union, types.UnionType):

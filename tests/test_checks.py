@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cflkit import checks
-from cflkit.checks import Checked, Count, Fraction, Inside, Natural, Positive, Range, Unit, Weight
+from cflkit.checks import Checked, Count, Fraction, Inside, Natural, Positive, Range, Some, Unit, Weight
 
 
 @pytest.mark.parametrize(
@@ -30,6 +30,7 @@ from cflkit.checks import Checked, Count, Fraction, Inside, Natural, Positive, R
         (Literal["a", "b"], ["a"], ["c", None, 1], "one of a, b"),
         (Count | None, [None, 2], [0, "x"], "an integer, 1 or more or None"),
         (Sequence[int], [[1, 2], (3,), []], ["12", [1, "2"], [2.5], 3], "a sequence, each an integer"),
+        (Some[int], [[1], (2, 3)], [[], (), 1, ["a"]], "a sequence, each an integer, not empty"),
         (tuple[float, ...], [(0.5,), [1]], [(math.nan,), 0.5], "a sequence, each a finite number"),
         (Callable, [len], [3], "a function"),
         (Range, [Range()], [3, None], "of type Range"),
@@ -62,7 +63,7 @@ def test_a_checked_dataclass_names_the_first_wrong_field():
 
 
 def test_an_unknown_name_is_answered_with_the_nearest():
-    with pytest.raises(ValueError, match=r"'participaton': must be one of lr, participation \(the nearest is "):
+    with pytest.raises(ValueError, match=r"'participaton': must be one of participation, lr \(the nearest is "):
         checks.known({"participation": 1, "lr": 2}, "participaton", "key")
     with pytest.raises(ValueError, match=r"must be one of lr$"):
         checks.known(["lr"], "zzz", "key")

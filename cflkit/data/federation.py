@@ -7,11 +7,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cflkit.checks import require
+from cflkit.checks import Checked, Count, Positive, Some, declared, require
 
 
 @dataclass(frozen=True, eq=False)
-class Samples:
+class Samples(Checked):
     """Sets of labelled images over one pool of pixels: set i is ``offset[i]:offset[i + 1]``.
 
     Attributes
@@ -41,8 +41,15 @@ class Samples:
     tag: Tensor | None = None
 
     def __post_init__(self):
+        super().__post_init__()
         require(self.pool.dtype == torch.uint8, "pool.dtype", self.pool.dtype, "torch.uint8")
+        require(self.pool.ndim == 4, "pool.shape", tuple(self.pool.shape), "(n, C, H, W)")
+        for name in ("index", "y", "offset", "tag"):
+            values = getattr(self, name)
+            ok = values is None or (values.dtype == torch.int64 and values.ndim == 1)
+            require(ok, name, values, "a vector of torch.int64")
         total = len(self.index)
+        require(len(self.offset) > 1, "len(offset)", len(self.offset), "at least 2: there must be a set")
         ends = [int(end) for end in self.offset[[0, -1]]]
         require(ends == [0, total], "first and last offset", ends, f"[0, {total}]")
         for i in torch.nonzero(self.sizes < 1).flatten()[:1].tolist():
@@ -78,7 +85,7 @@ class Samples:
 
 
 @dataclass(frozen=True, eq=False)
-class Federation:
+class Federation(Checked):
     """Clients with their data, and the distributions they are tested on.
 
     Attributes
@@ -100,7 +107,7 @@ class Federation:
     validation : Samples or None
         One set per client, taken out of its training data when asked.
     config : dict
-        Everything :func:`build` needs, JSON-able.
+        Everything :func:`~cflkit.data.builders.build` needs, JSON-able.
     """
 
     name: str
@@ -108,20 +115,25 @@ class Federation:
     test: Samples
     test_of: Tensor
     cluster: Tensor | None
-    classes: int
-    scale: float
-    mean: float | tuple[float, ...]
-    std: float | tuple[float, ...]
+    classes: Count
+    scale: Positive
+    mean: float | Some[float]
+    std: Positive | Some[Positive]
     validation: Samples | None
     config: dict
 
     def __post_init__(self):
+        super().__post_init__()
         for part in (self.train, self.test, self.validation):
             top = -1 if part is None else int(part.y.max())
             require(top < self.classes, "label", top, f"below classes = {self.classes}")
+        held = self.clients if self.validation is None else len(self.validation)
+        require(held == self.clients, "sets of validation", held, f"the number of clients, {self.clients}")
         for name, values in (("test_of", self.test_of), ("cluster", self.cluster)):
             length = self.clients if values is None else len(values)
             require(length == self.clients, f"len({name})", length, f"the number of clients, {self.clients}")
+            ok = values is None or (values.dtype == torch.int64 and values.ndim == 1 and int(values.min()) >= 0)
+            require(ok, name, values, "a vector of torch.int64, each at least 0")
         ok = bool(((self.test_of >= 0) & (self.test_of < len(self.test))).all())
         require(ok, "test_of", self.test_of.unique().tolist(), f"test sets 0..{len(self.test) - 1}")
 
@@ -147,8 +159,10 @@ class Federation:
         Splits clients into those that train and those that join later or are never seen:
         ``fed.subset(range(2518))`` and ``fed.subset(range(2518, 3597))``.
         """
-        ids = np.asarray(ids, dtype=np.int64)
-        require(ids.size > 0, "ids", ids.tolist(), "at least one client")
+        ids = ids.tolist() if hasattr(ids, "tolist") else ids
+        declared("ids", ids, Some[int])
+        ids = np.array(ids, dtype=np.int64)
+        require(len(np.unique(ids)) == len(ids), "ids", ids.tolist(), "different from each other")
         wrong = ids[(ids < 0) | (ids >= self.clients)]
         require(wrong.size == 0, "ids", wrong[:1].tolist(), f"clients, 0..{self.clients - 1}")
         tests, test_of = self.test_of[ids].unique(return_inverse=True)
@@ -172,4 +186,7 @@ def runs(ids: np.ndarray) -> list[list[int]]:
 
 def expand(runs: list[list[int]]) -> np.ndarray:
     """Write the ids of ``[start, stop)`` runs out again."""
+    declared("subset", runs, Some[Some[int]])
+    for run in runs:
+        require(len(run) == 2 and run[0] < run[1], "subset", run, "runs [start, stop) with start < stop")
     return np.concatenate([np.arange(*run) for run in runs])

@@ -1,0 +1,122 @@
+"""Domains: the true distributions of a federation, and the images as each of them shows these.
+
+An image is one integer, ``domain * n + row``: the distribution that shows it, and its row among the n images.
+Relabelling, dealing out and holding out are therefore arithmetic on integers. Pixels are made once, at the end, for
+just those images that somebody holds.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cflkit.checks import require
+from cflkit.data.federation import Samples
+from cflkit.data.images import Images
+from cflkit.data.partition import Ids
+
+
+@dataclass(frozen=True)
+class Domain:
+    """A true distribution: which images it holds, and what it does to pixels and labels."""
+
+    degrees: float = 0
+    relabel: tuple[int, ...] | None = None  # the new label of each old one
+    labels: tuple[int, ...] | None = None  # the (old) labels it holds; None: all
+    source: int | None = None  # the dataset it holds, where several were joined
+
+
+def shift(images: Images, by: int) -> Domain:
+    """Return the domain that reads label y as (y + by) mod C."""
+    return Domain(relabel=tuple((y + by) % images.classes for y in range(images.classes)))
+
+
+class Atlas:
+    """The images as each domain shows them; image ids are ``domain * n + row``."""
+
+    def __init__(self, images: Images, domains: Sequence[Domain] = (Domain(),), tag: np.ndarray | None = None):
+        self.images, self.domains, self.tag = images, domains, tag
+        self.n, self.y = len(images.y), images.y.numpy()
+        self.relabel = np.array([d.relabel or range(images.classes) for d in domains])
+        self.angles, self.copy = np.unique([d.degrees % 360 for d in domains], return_inverse=True)
+        height, width = images.x.shape[2:]
+        odd = [float(a) for a in self.angles if a % 180]
+        fits = height == width or not odd
+        require(fits, "degrees", odd, f"multiples of 180, as images are {height} x {width}")
+        for domain in domains:
+            wrong = sorted(set(domain.labels or ()) - set(range(images.classes)))
+            require(not wrong, "labels", wrong, f"in 0..{images.classes - 1}")
+
+    def stock(self, d: int, rows: np.ndarray) -> Ids:
+        """Return the ids of those of `rows` that domain `d` holds."""
+        domain = self.domains[d]
+        if domain.labels is not None:
+            rows = rows[np.isin(self.y[rows], domain.labels)]
+        if domain.source is not None:
+            rows = rows[self.images.extra["source"].numpy()[rows] == domain.source]
+        return d * self.n + rows
+
+    def labels(self, ids: Ids) -> np.ndarray:
+        """Return the label of each image, as its domain sees it."""
+        return self.relabel[ids // self.n, self.y[ids % self.n]]
+
+    def by_label(self, d: int, rows: np.ndarray) -> list[Ids]:
+        """Return the ids of domain `d`, one array for each label it knows (empty where `rows` lack one)."""
+        known, stock = self.labels(self.stock(d, np.arange(self.n))), self.stock(d, rows)
+        return [stock[self.labels(stock) == label] for label in np.unique(known)]
+
+    def samples(self, sets: Sequence[Ids]) -> Samples:
+        """Make pixels, once for each (rotation, image) that occurs."""
+        ids = np.concatenate(sets)
+        domain, row = np.divmod(ids, self.n)
+        shown, index = np.unique(self.copy[domain] * self.n + row, return_inverse=True)
+        pool = [rotate(self.images.x[torch.from_numpy(shown[shown // self.n == c] % self.n)], float(angle))
+                for c, angle in enumerate(self.angles)]
+        tag = self.tag[row] if self.tag is not None else domain if len(self.domains) > 1 else None
+        return Samples(
+            torch.cat(pool),
+            torch.from_numpy(index),
+            torch.from_numpy(self.labels(ids)),
+            torch.from_numpy(np.cumsum([0, *map(len, sets)])),
+            None if tag is None else torch.from_numpy(tag),
+        )
+
+
+def rotate(x: Tensor, degrees: float) -> Tensor:
+    """Rotate ``(n, C, H, W)`` anticlockwise: right angles exactly, others bilinearly with black corners."""
+    if degrees % 90 == 0:
+        return torch.rot90(x, int(degrees // 90), (-2, -1))
+    from torchvision.transforms import InterpolationMode, functional  # costs seconds, so only here
+
+    return functional.rotate(x, degrees, InterpolationMode.BILINEAR) if len(x) else x
+
+
+def join(sets: Sequence[Images], shape: Sequence[int], each: int = 1) -> tuple[Images, list[Domain]]:
+    """Put datasets of one shape one after another; return them with their domains, `each` times."""
+    for name in ("classes", "scale"):
+        values = {getattr(images, name) for images in sets}
+        require(len(values) == 1, name, sorted(values), "the same in all datasets that are joined")
+    column = {name: torch.cat([getattr(images, name) for images in sets]) for name in ("y", "train")}
+    source = torch.arange(len(sets)).repeat_interleave(torch.tensor([len(images) for images in sets]))
+    joined = Images(
+        name="+".join(images.name for images in sets),
+        x=torch.cat([_fit(images.x, tuple(shape)) for images in sets]),
+        **column,
+        classes=sets[0].classes,
+        scale=sets[0].scale,
+        extra={"source": source},
+        source=[images.source or images.name for images in sets],
+    )
+    return joined, [Domain(source=s) for s in range(len(sets)) for _ in range(each)]
+
+
+def _fit(x: Tensor, shape: tuple[int, int, int]) -> Tensor:
+    """Bring ``(n, C, H, W)`` to ``(n, *shape)``: resized, colours made grey, grey repeated."""
+    if x.shape[1:] == shape:
+        return x
+    from torchvision.transforms.functional import resize, rgb_to_grayscale  # costs seconds, so only here
+
+    grey = rgb_to_grayscale(x) if shape[0] < x.shape[1] else x
+    return resize(grey, list(shape[1:])).expand(-1, shape[0], -1, -1)
