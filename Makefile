@@ -12,10 +12,10 @@ NOTEBOOKS = $(wildcard book/*.ipynb)
 # The same environment for every check, so that printed numbers can be compared digit by digit.
 FIXED := OMP_NUM_THREADS=1 TQDM_DISABLE=1 PYTHONHASHSEED=0 PYTHONDONTWRITEBYTECODE=1
 PYTEST = $(FIXED) $(PY) -m pytest --color=no
-REFRESH = xargs -P $(JOBS) -n 1 $(PY) -m cflkit.workbook.notebooks refresh
+REFRESH = xargs -P $(JOBS) -n 1 $(PY) -m cflkit refresh
 # Jupyter Book is talkative, and in colour: what it says goes to a log, shown only when it fails.
 LOG := build/book.log
-BUILD = build() { mkdir -p $(dir $(LOG)); $(FIXED) $(PY) -m cflkit.workbook.pages || exit 1; \
+BUILD = build() { mkdir -p $(dir $(LOG)); $(FIXED) $(PY) -m cflkit pages || exit 1; \
     $(VENV)/bin/jupyter-book build . -q "$$@" >$(LOG) 2>&1 || \
     { tr -d '\033' <$(LOG) | sed 's/\[[0-9;]*m//g'; exit 1; }; }; build
 
@@ -64,7 +64,7 @@ unit: env  ## the fast unit tests
 
 notebooks: env  ## run every notebook again and compare what it prints
 	@echo "== notebooks"
-	@$(FIXED) $(PY) -m cflkit.workbook.notebooks check
+	@$(FIXED) $(PY) -m cflkit check
 ifneq ($(NOTEBOOKS),)
 	@PYTHONPATH=tests $(PYTEST) -n $(JOBS) --dist loadfile -p kernels \
 	    --nbval --nbval-current-env --nbval-kernel-startup-timeout 300 --nbval-cell-timeout 600 --timeout 900 $(NOTEBOOKS)
@@ -80,7 +80,7 @@ refresh: env  ## run every notebook and store what it prints; twice gives the sa
 	@ls $(NOTEBOOKS) | $(REFRESH)
 
 picture: env  ## draw the README's picture from the run records
-	@$(PY) -m cflkit.workbook.pages && cp book/_generated/stocfl-table1-4800-r10.png book/_static/readme.png
+	@$(PY) -m cflkit pages && cp book/_generated/stocfl-table1-4800-r10.png book/_static/readme.png
 
 bench: env  ## time one round of every workload beside the usual loop (minutes; wants a quiet machine)
 	@$(FIXED) $(PY) -m benchmarks.engine

@@ -64,6 +64,9 @@ def test_run_writes_a_record_a_method_and_seed_and_computes_none_twice(toy, caps
 
 
 def test_a_table_is_filled_cheapest_first_and_nothing_twice(toy, capsys):
+    assert console.main(["ledger", "t", "--out", "out"]) == 2
+    assert "out = 'out': must be a folder that exists" in capsys.readouterr().err
+    (toy / "out").mkdir()
     assert console.main(["ledger", "t", "--out", "out"]) == 0
     assert "A                               0.95  not yet measured" in capsys.readouterr().out
     assert console.main(["reproduce", "t", "--seeds", "0-1", "--budget", "5m", "--out", "out"]) == 0
@@ -80,17 +83,22 @@ def test_a_table_is_filled_cheapest_first_and_nothing_twice(toy, capsys):
     assert "0 runs missing" in said and "holds (preliminary: 2 seeds)" in said
 
 
-def test_a_budget_stops_in_the_middle_and_the_next_call_goes_on(toy, capsys, monkeypatch):
+@pytest.mark.parametrize(
+    "stop, end, line",
+    [(reproduce.TimeIsUp("time is up"), 0, "time is up"), (KeyboardInterrupt(), 130, "cflkit: interrupted")],
+)
+def test_a_run_stops_in_the_middle_and_the_next_call_goes_on(stop, end, line, toy, capsys, monkeypatch):
     whole = reproduce.run("toy", "a", 0, out=toy / "whole", progress=False)
     spent = iter([None, None])  # two rounds, then the alarm
 
     def alarm(*_):
         if next(spent, 1):
-            raise KeyboardInterrupt
+            raise stop
 
     monkeypatch.setattr("cflkit.engine.simulation.tqdm.update", alarm)
-    assert console.main(["reproduce", "t", "--seeds", "0", "--budget", "5m", "--out", "out"]) == 130
-    assert "the same command goes on" in capsys.readouterr().err
+    assert console.main(["reproduce", "t", "--seeds", "0", "--budget", "5m", "--out", "out"]) == end
+    said = dict(zip((0, 130), capsys.readouterr(), strict=True))[end]
+    assert said.endswith(f"{line}; the same command goes on from the last checkpoint\n")
     monkeypatch.undo()
     monkeypatch.setattr(protocols, "FILE", toy / "protocols.yaml")
     monkeypatch.chdir(toy)
@@ -115,7 +123,7 @@ def test_the_background_process_outlives_its_parent_and_writes_a_log(tmp_path):
     assert f"cflkit {__version__}" in log.read_text()
 
 
-@pytest.mark.parametrize("given", [["--seeds", "4-"], ["--budget", "20"]])
+@pytest.mark.parametrize("given", [["--seeds", "4-"], ["--budget", "20"], ["--budget", "0m"], ["--seeds", "0-4,x"]])
 def test_seeds_and_budgets_are_read_strictly(given, toy, capsys):
     with pytest.raises(SystemExit) as ended:
         console.main(["reproduce", "t", *given])
@@ -130,7 +138,6 @@ def test_seeds_and_budgets_are_read_strictly(given, toy, capsys):
         (["run", "toy", "a", "--dtype", "half"], "dtype = 'half': must be one of float32, float64"),
         (["fetch", "nope"], "'nope'"),
         (["reproduce", "nope"], "table = 'nope': must be one of t"),
-        (["reproduce", "t", "--budget", "0m"], "budget = 0.0: must be more than 0 minutes"),
     ],
 )
 def test_bad_input_is_one_line_and_status_2(given, line, toy, capsys):

@@ -5,7 +5,7 @@ import json
 import pytest
 import yaml
 
-from cflkit.workbook import ledger, pages, protocols, records
+from cflkit.workbook import ledger, pages, protocols, records, titles
 
 FIRST = {"paper": "stocfl", "table": "Table 1", "n_clients": 4800, "participation": 0.1}
 
@@ -162,15 +162,19 @@ def test_a_baseline_that_has_not_learnt_decides_nothing(tmp_path):
 
 
 def test_printed_numbers_of_one_name_are_told_as_a_range(tmp_path):
-    found = pages.claims("lcfed", tmp_path)
+    found = str(pages.claims("lcfed", tmp_path))
     assert "printed, against FeSEM +0.32 to +9.53; printed, against FedGroup -0.11 to" in found
+
+
+def results(paper, folder):
+    return pages.environment(folder, folder).get_template("results.md.jinja").render(paper=paper)
 
 
 def test_other_numbers_of_a_row_are_of_the_model_it_scores(tmp_path):
     personal = {"personal_accuracy_micro": 0.5, "personal_accuracy": 0.4, "personal_f1_micro": 0.3}
     record(tmp_path, "fesem_femnist_60_lr03", "local", 0, **personal)
     record(tmp_path, "fesem_femnist_60_lr03", "fedavg", 0, accuracy_micro=0.6, accuracy=0.7, f1_micro=0.8, f1=0.9)
-    found = pages.results("fesem", tmp_path, tmp_path).replace(" ", "")
+    found = results("fesem", tmp_path).replace(" ", "")
     assert "|NoFed|79.00|50.00|" in found and "|40.00|30.00|–|-29.00|1|15|" in found
     assert "|FedAvg|84.90|60.00|" in found and "|70.00|80.00|90.00|-24.90|1|15|" in found
 
@@ -182,7 +186,7 @@ def test_rows_without_a_curve_are_named(tmp_path):
     for row in whole["rounds"][:-1]:
         del row["personal_accuracy"]
     path.write_text(json.dumps(whole))
-    found = pages.results("lcfed", tmp_path, tmp_path)
+    found = results("lcfed", tmp_path)
     assert "FedAvg ends at 50.0%](" in found
     assert "\nScored after the last round alone, so not drawn: local only.\n" in found
 
@@ -239,9 +243,9 @@ def test_a_chapter_bears_its_verdict_in_its_title(tmp_path, monkeypatch):
         assert ledger.mark("mdicfl", tmp_path) == mark
     page = ['{"source": ["# [Re] MD-ICFL"]}']
     monkeypatch.setattr(ledger, "mark", lambda paper: f"[{paper}]")
-    pages.entitle(None, "book/mdicfl", page)
+    titles.entitle(None, "book/mdicfl", page)
     assert page == ['{"source": ["# [mdicfl] MD-ICFL"]}']
-    pages.entitle(None, "book/howto", page)
+    titles.entitle(None, "book/howto", page)
     assert page == ['{"source": ["# [mdicfl] MD-ICFL"]}']
 
 
@@ -256,10 +260,10 @@ def test_what_is_missing_comes_cheapest_first_with_what_it_takes(tmp_path):
 
 
 def test_without_records_everything_reads_not_yet_measured(tmp_path):
-    assert pages.main(tmp_path / "none", tmp_path) == 0
+    assert pages.write(tmp_path / "none", tmp_path) is None
     results = (tmp_path / "stocfl_results.md").read_text()
     rows = sum(len(t["rows"]) for t in ledger.tables().values() if t["paper"] == "stocfl")
-    assert results.count(f"| {pages.MISSING} |") == rows + len(pages.FIGURE3)
+    assert results.count(f"| {pages.MISSING} |") == rows + 4  # of Figure 3
     assert "preliminary:" not in (tmp_path / "stocfl_claims.md").read_text()
     assert not list(tmp_path.glob("*.png"))
 
@@ -269,7 +273,7 @@ def test_measured_stands_beside_printed(tmp_path):
         record(tmp_path, "stocfl_rotmnist_4800_r10", "stocfl", seed, accuracy=ours, own_accuracy=0.75)
         record(tmp_path, "stocfl_rotmnist_4800_r10", "ifca4", seed, accuracy=theirs)
     record(tmp_path, "stocfl_fcc_hybrid", "stocfl", 0, accuracy=0.1, ari=1.0)
-    pages.main(tmp_path, tmp_path)
+    pages.write(tmp_path, tmp_path)
     results, claims, whole = (
         (tmp_path / f"{name}.md").read_text() for name in ("stocfl_results", "stocfl_claims", "ledger")
     )
@@ -290,7 +294,7 @@ def test_measured_stands_beside_printed(tmp_path):
 
 
 def test_pulls_and_thresholds_are_drawn_from_the_runs_that_exist(tmp_path):
-    pages.main(tmp_path, tmp_path)
+    pages.write(tmp_path, tmp_path)
     results = (tmp_path / "stocfl_results.md").read_text()
     for title in ("What the pull is worth", "How many clusters a threshold gives"):
         assert f"### {title}\n\nNot yet measured.\n" in results
@@ -299,11 +303,12 @@ def test_pulls_and_thresholds_are_drawn_from_the_runs_that_exist(tmp_path):
         record(tmp_path, "stocfl_lambda_pathological", label, 0, accuracy=accuracy, **others)
     record(tmp_path, "stocfl_fcc_shifted", "stocfl-tau90", 0, accuracy=0.1, clusters=7, ari=0.5)
     record(tmp_path, "stocfl_fcc_shifted", "stocfl-union", 0, accuracy=0.1, clusters=5, ari=0.5)
-    points = pages._by_pull("stocfl_lambda_pathological", tmp_path)
+    how = ("stocfl", "lam", "global_update", ["parallel", "chained"], tmp_path)
+    points = pages.by_setting({"Pathological": "stocfl_lambda_pathological"}, *how)["Pathological"]
     assert {lam for update, lam in points if update == "chained"} == {0, 0.05}
     assert {lam for update, lam in points if update == "parallel"} == {0, 0.05, 10}
     assert points["chained", 0] == points["parallel", 0] and points["chained", 0.05].percent() == [40]
-    pages.main(tmp_path, tmp_path)
+    pages.write(tmp_path, tmp_path)
     results = (tmp_path / "stocfl_results.md").read_text()
     best = [f"Pathological, {update}: best at 0.05 with {value}%" for update, value in
             (("parallel", "30.0"), ("chained", "40.0"))]  # fmt: skip
@@ -314,10 +319,10 @@ def test_pulls_and_thresholds_are_drawn_from_the_runs_that_exist(tmp_path):
 
 def test_deleting_a_record_brings_the_gap_back(tmp_path):
     path = record(tmp_path, P, "ifca", 0, accuracy=0.9717)
-    pages.main(tmp_path, tmp_path)
+    pages.write(tmp_path, tmp_path)
     assert "| IFCA | 97.17 | 97.17 |" in (tmp_path / "mdicfl_results.md").read_text()
     path.unlink()
-    pages.main(tmp_path, tmp_path)
+    pages.write(tmp_path, tmp_path)
     assert f"| IFCA | 97.17 | {pages.MISSING} |" in (tmp_path / "mdicfl_results.md").read_text()
 
 

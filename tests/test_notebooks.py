@@ -5,7 +5,8 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
-from cflkit.workbook import notebooks
+from cflkit.checks import allowed
+from cflkit.workbook import console, notebooks, parameters, places, proof
 
 PARAMETERS = """\
 # What may be changed
@@ -14,8 +15,9 @@ rounds: int = 2  # communication rounds [1, inf)
 rate: float = 0.1  # learning rate (0, 1]
 update: str = "parallel"  # how the global model is updated {parallel, chained}
 bold: bool = False  # print loudly (never needed)
+# require: rounds > 1 or tau > 0
 """
-NAMES = "tau, rounds, rate, update, bold"
+NAMES = "bold, rate, rounds, tau, update"
 PICTURE = {"mystnb": {"image": {"alt": "a line"}}}
 
 
@@ -56,7 +58,7 @@ def error(nb):
 
 
 def widget(nb):
-    data = {notebooks.WIDGET + "-view+json": {}, "text/plain": "x"}
+    data = {proof.WIDGET + "-view+json": {}, "text/plain": "x"}
     nb.cells[2].outputs.append(new_output("display_data", data))
 
 
@@ -112,8 +114,8 @@ REFUSALS = {
 
 def test_a_good_notebook_passes_and_its_cells_are_counted(tmp_path, capsys):
     path = write(tmp_path / "good.ipynb", executed())
-    assert notebooks.problems(path) == ([], 2)
-    assert notebooks.main(["check", str(path), str(path)]) == 0
+    assert proof.problems(path) == ([], 2)
+    assert console.main(["check", str(path), str(path)]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "good.ipynb: 2 cells compared",
         "good.ipynb: 2 cells compared",
@@ -131,14 +133,14 @@ def test_a_good_notebook_passes_and_its_cells_are_counted(tmp_path, capsys):
     ],
 )
 def test_results_typed_in_prose_are_found(text, found):
-    assert notebooks.typed(text) == found
+    assert proof.typed(text) == found
 
 
 def test_pages_are_searched_for_typed_results_too(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(notebooks, "BOOK", tmp_path)
+    monkeypatch.setattr(places, "BOOK", tmp_path)
     write(tmp_path / "good.ipynb", executed())
     (tmp_path / "page.md").write_text("It reaches 96.94.")
-    assert notebooks.main(["check"]) == 1
+    assert console.main(["check"]) == 1
     assert "page.md: has the number 96.94 typed in its prose" in capsys.readouterr().err
 
 
@@ -147,7 +149,7 @@ def test_each_refusal_fires(tmp_path, capsys, line):
     notebook = executed()
     REFUSALS[line](notebook)
     path = write(tmp_path / "bad.ipynb", notebook)
-    assert notebooks.main(["check", str(path)]) == 1
+    assert console.main(["check", str(path)]) == 1
     assert line in capsys.readouterr().err
 
 
@@ -157,38 +159,46 @@ def test_each_refusal_fires(tmp_path, capsys, line):
 def test_a_cell_that_nbval_passes_over_is_not_counted(tmp_path, mark):
     notebook = executed()
     notebook.cells[2].update(nbformat.from_dict(mark))
-    assert notebooks.problems(write(tmp_path / "n.ipynb", notebook)) == ([], 1)
+    assert proof.problems(write(tmp_path / "n.ipynb", notebook)) == ([], 1)
 
 
 def test_schema_reads_types_intervals_and_choices():
-    schema = notebooks.schema(PARAMETERS)
-    assert list(schema) == ["tau", "rounds", "rate", "update", "bold"]
-    assert schema["tau"].interval == ("[", -1.0, 1.0, "]")
-    assert schema["rounds"].interval == ("[", 1.0, float("inf"), ")")
-    assert schema["update"].choices == ("parallel", "chained")
-    assert schema["bold"].interval is None and schema["bold"].default is False
-    assert notebooks.schema("k: int = 2  # clusters {2, 4}")["k"].choices == (2, 4)
+    schema = parameters.read(PARAMETERS)
+    assert {name: allowed(parameter.hint) for name, parameter in schema.parameters.items()} == {
+        "tau": "a finite number, in [-1, 1]", "rounds": "an integer, 1 or more",
+        "rate": "a finite number, in (0, 1]", "update": "one of parallel, chained", "bold": "True or False",
+    }  # fmt: skip
+    assert schema.parameters["bold"].default is False and schema.required == ["rounds > 1 or tau > 0"]
+    assert allowed(parameters.read("k: int = 2  # clusters {2, 4}").parameters["k"].hint) == "one of 2, 4"
+    whole = parameters.read("x: float = 1  # a whole number will do").parameters["x"]
+    assert whole.default == 1.0 and type(whole.default) is float
 
 
 @pytest.mark.parametrize(
     ("source", "line"),
     [
         ("x: list = []  # a list", "type of x = 'list': must be one of int, float, bool, str"),
-        ("x: int = 1.5  # half", "x = 1.5: must be an int"),
-        ("x: int = True  # not a number", "x = True: must be an int"),
-        ("x: int = 5  # five [0, 4]", "x = 5: must be an int in [0, 4]"),
+        ("x: int = 1.5  # half", "x = 1.5: must be an integer"),
+        ("x: int = True  # not a number", "x = True: must be an integer"),
+        ("x: int = 5  # five [0, 4]", "x = 5: must be an integer, in [0, 4]"),
         ("x: int = 5  # five [9, 4]", "the interval [9, 4] is empty"),
         ("x: int = 5  # five [0 4]", "ends with neither"),
         ("x: str = 'a'  # a [0, 4]", "an interval needs an int or a float"),
         ("x: int = y  # name", "parameter x"),
         ("x: int = 1", "parameter line"),
+        ("x: str = 'a=b'  # papermill reads no second =", "parameter line"),
+        ("x: int | None = 1  # a", "parameter line"),
+        ("if True: x = 1", "parameter line"),
+        ("x: int = 3  # a\n# require: x % 2 == 0", "x = 3: must fulfil x % 2 == 0"),
+        ("x: int = 3  # a\n# require: y > 0", "a `# require:` line: name 'y' is not defined"),
+        ("x: int = 3  # a\n# require: x >", "a `# require:` line: invalid syntax"),
         ("x: int = 1  # a\nx: int = 1  # a", "parameter = 'x': must be given once"),
         ("# nothing", "parameters cell"),
     ],
 )
 def test_schema_refuses(source, line):
     with pytest.raises(ValueError) as refusal:
-        notebooks.schema(source)
+        parameters.read(source)
     assert line in str(refusal.value)
 
 
@@ -204,7 +214,7 @@ def test_schema_refuses(source, line):
     ],
 )  # fmt: skip
 def test_values_are_read_strictly(name, text, value):
-    parameter = notebooks.schema(PARAMETERS)[name]
+    parameter = parameters.read(PARAMETERS).parameters[name]
     if value is None:
         with pytest.raises(ValueError, match=f"^{name} = {text!r}: must be "):
             parameter.read(text)
@@ -215,35 +225,37 @@ def test_values_are_read_strictly(name, text, value):
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["-p", "tua", "1"], f"parameter = 'tua': must be one of {NAMES} (closest: tau)"),
+        (["-p", "tua", "1"], f"parameter = 'tua': must be one of {NAMES} (the nearest is tau)"),
         (["-p", "zzz", "1"], f"parameter = 'zzz': must be one of {NAMES}"),
-        (["-p", "rounds", "abc"], "rounds = 'abc': must be an int in [1, inf)"),
-        (["-p", "tau", "2"], "tau = '2': must be a float in [-1, 1]"),
+        (["-p", "rounds", "abc"], "rounds = 'abc': must be an integer, 1 or more"),
+        (["-p", "tau", "2"], "tau = '2': must be a finite number, in [-1, 1]"),
         (["-p", "update", "serial"], "update = 'serial': must be one of parallel, chained"),
         (["-p", "tau", "0", "-p", "tau", "1"], "parameter = 'tau': must be given once"),
+        (["-p", "tau", "-1", "-p", "rounds", "1"], "tau = -1.0, rounds = 1: must fulfil rounds > 1 or tau > 0"),
     ],
 )
 def test_the_front_refuses_before_a_kernel_starts(tmp_path, capsys, monkeypatch, arguments, line):
-    monkeypatch.setitem(__import__("sys").modules, "papermill", None)  # importing it would raise
+    monkeypatch.setattr("papermill.execute_notebook", None)  # calling it would raise
     path = write(tmp_path / "c.ipynb", executed())
     out = tmp_path / "out.ipynb"
-    assert notebooks.main(["run", str(path), *arguments, "-o", str(out)]) == 2
-    assert capsys.readouterr().err == f"error: {line}\n"
+    assert console.main(["chapter", str(path), *arguments, "-o", str(out)]) == 2
+    assert capsys.readouterr().err == f"cflkit: {line}\n"
     assert not out.exists()
 
 
 def test_unknown_chapters_and_the_chapter_itself_are_refused(tmp_path, capsys):
-    assert notebooks.main(["run", "nonesuch"]) == 2
+    assert console.main(["chapter", "nonesuch"]) == 2
     assert "chapter = 'nonesuch': must be" in capsys.readouterr().err
     path = write(tmp_path / "c.ipynb", executed())
-    assert notebooks.main(["run", str(path), "-o", str(path)]) == 2
-    assert "must be another file than the chapter itself" in capsys.readouterr().err
+    assert console.main(["chapter", str(path), "-o", str(path)]) == 2
+    assert "must be a file that does not exist yet" in capsys.readouterr().err
 
 
 def test_list_prints_the_schema(tmp_path, capsys):
     path = write(tmp_path / "c.ipynb", executed())
-    assert notebooks.main(["run", str(path), "--list"]) == 0
-    assert capsys.readouterr().out == PARAMETERS.split("\n", 1)[1].replace('"', "'")
+    assert console.main(["chapter", str(path), "--list"]) == 0
+    lines = PARAMETERS.splitlines()[1:-1]
+    assert capsys.readouterr().out.splitlines() == [line.replace('"', "'") for line in lines]
 
 
 BODY = """\
@@ -277,7 +289,7 @@ def test_refresh_twice_is_byte_identical_and_passes_the_check(fresh):
     notebooks.refresh(twin)
     once = fresh.read_bytes()
     assert twin.read_bytes() == once
-    assert notebooks.problems(fresh) == ([], 1)
+    assert proof.problems(fresh) == ([], 1)
     text = json.loads(once)["cells"][2]["outputs"][0]["text"]
     assert text[0] == f"0.5 2 parallel {fresh.parent.name} found\n"
     assert text[1].startswith("1 ")
@@ -288,17 +300,17 @@ def test_refresh_twice_is_byte_identical_and_passes_the_check(fresh):
 def test_rerun_executes_with_the_values_given_and_names_a_failing_cell(fresh, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     before = fresh.read_bytes()
-    assert notebooks.main(["run", "fresh.ipynb", "-p", "tau", "-0.25", "-p", "update", "chained"]) == 0
+    assert console.main(["chapter", "fresh.ipynb", "-p", "tau", "-0.25", "-p", "update", "chained"]) == 0
     cells = json.loads((tmp_path / "runs" / "fresh.ipynb").read_text())["cells"]
     assert any(f"-0.25 2 chained {tmp_path.name} found" in str(cell.get("outputs")) for cell in cells)
-    assert notebooks.main(["run", "fresh.ipynb", "-p", "rounds", "9"]) == 1
-    assert "AssertionError: too many rounds; runs/fresh.ipynb shows where" in capsys.readouterr().err
+    assert console.main(["chapter", "fresh.ipynb", "-p", "rounds", "9"]) == 1
+    assert "AssertionError: too many rounds; runs/fresh-2.ipynb shows where" in capsys.readouterr().err
     assert fresh.read_bytes() == before
 
 
 def test_a_failing_cell_leaves_the_notebook_as_it_was(fresh, capsys):
     fresh.write_text(fresh.read_text().replace("import os, random", "1 / 0"))
     before = fresh.read_bytes()
-    assert notebooks.main(["refresh", str(fresh)]) == 1
+    assert console.main(["refresh", str(fresh)]) == 1
     assert "ZeroDivisionError" in capsys.readouterr().err
     assert fresh.read_bytes() == before

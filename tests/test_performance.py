@@ -4,7 +4,7 @@ import json
 
 import torch
 
-from cflkit.workbook import performance
+from cflkit.workbook import pages
 
 MACHINE = {"card": None, "machine": {"processor": "a processor", "cores": 2, "threads": 1}, "date": "2026-01-02",
            "versions": {"python": "3.11", "torch": "2", "numpy": "1"}, "commit": "abc", "load": 2.0,
@@ -14,10 +14,13 @@ ROW = {"workload": "A", "clients": 4, "ours_cpu": 0.02, "usual_cpu": 0.1, "ratio
        "ours_mb": 12, "usual_mb": 1234, "difference": 0.0}  # fmt: skip
 
 
+def page(folder):
+    return pages.environment(folder, folder, folder).get_template("performance.md.jinja").render()
+
+
 def test_without_results_everything_reads_not_yet_measured(tmp_path):
-    performance.write(tmp_path, tmp_path / "none")
-    text = (tmp_path / "performance.md").read_text()
-    assert text.lower().count(performance.MISSING) == 6 and f"On a GPU: {performance.MISSING}" in text
+    text = page(tmp_path / "none")
+    assert text.lower().count(pages.MISSING) == 6 and f"On a GPU: {pages.MISSING}" in text
 
 
 def test_figures_stand_beside_their_machine(tmp_path):
@@ -25,12 +28,11 @@ def test_figures_stand_beside_their_machine(tmp_path):
     gpu = MACHINE | {"card": "a card"}
     (tmp_path / "engine-b.json").write_text(json.dumps({"machine": gpu, "rows": [ROW | {"least": None}]}))
     (tmp_path / "memory-a.json").write_text(json.dumps({"machine": MACHINE, "rows": [{"work": "x", "mb": 2345}]}))
-    performance.write(tmp_path, tmp_path)
-    text = (tmp_path / "performance.md").read_text()
+    text = page(tmp_path)
     assert "| A | 4 | 25 | 5 | 5 | 4 | 3 | 50% | 12 | 1,234 |" in text  # CPU time: a processor may be shared
     assert "| A | 4 | 40 | 10 | 4 | 4 | – | 50% | 12 | 1,234 |" in text  # wall time: a card's work is not the CPU's
     assert "100 GFLOP/s" in text and "a processor, 1 thread; python 3.11, torch 2; 2026-01-02, commit abc" in text
-    assert "| x | 2,345 |" in text and text.lower().count(performance.MISSING) == 3  # cores, scaling, peers
+    assert "| x | 2,345 |" in text and text.lower().count(pages.MISSING) == 3  # cores, scaling, peers
 
 
 def test_the_worked_example_of_the_page():

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.text import Text
 
-from cflkit.workbook import plots
+from cflkit.workbook import canvas, plots
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -103,15 +103,15 @@ def test_text_reads_on_its_ground(seen):
 
 
 def test_lines_stand_out_from_the_ground():
-    ratios = [plots.contrast(c, "white") for c in plots._palette()]
+    ratios = [plots.contrast(c, "white") for c in canvas.palette()]
     assert len(ratios) == 7
     assert min(ratios[:5]) >= 3 and min(ratios) >= 2
-    assert plots.contrast(plots.OTHER, "white") >= 3
+    assert plots.contrast(canvas.OTHER, "white") >= 3
 
 
 @given(st.tuples(*[st.floats(0, 1)] * 3))
 def test_numbers_in_cells_always_read(ground):
-    assert plots.contrast(plots._ink(ground), ground) >= 4.5
+    assert plots.contrast(canvas.ink(ground), ground) >= 4.5
 
 
 def test_curve_is_the_mean_over_seeds_with_a_band_of_one_std():
@@ -149,7 +149,7 @@ def test_names_of_close_curves_do_not_touch_and_keep_their_order():
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=12), st.floats(0.01, 0.2))
 def test_labels_move_apart_but_no_further_than_needed(ends, gap):
     ends = sorted(ends)
-    places = plots._apart(ends, gap)
+    places = canvas.apart(ends, gap)
     assert all(b - a >= gap - 1e-9 for a, b in pairwise(places))
     assert np.mean(places) == pytest.approx(np.mean(ends))
     if all(b - a >= gap for a, b in pairwise(ends)):
@@ -185,9 +185,9 @@ def test_embedding_colours_clusters_and_marks_truth():
         for c in axes.collections
         for place in c.get_offsets().tolist()
     }
-    blue, red, *_ = map(to_hex, plots._palette())
+    blue, red, *_ = map(to_hex, canvas.palette())
     # cluster 4 holds the first client and so takes the first colour, although cluster 2 is larger
-    assert [drawn[tuple(p)] for p in points.tolist()] == [blue, blue, red, red, plots.OTHER, red]
+    assert [drawn[tuple(p)] for p in points.tolist()] == [blue, blue, red, red, canvas.OTHER, red]
     assert len(axes.collections) == 5  # (cluster, true cluster) pairs
 
 

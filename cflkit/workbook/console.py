@@ -3,69 +3,143 @@
 import argparse
 import re
 import sys
+import tarfile
+import zipfile
 from dataclasses import fields
 from pathlib import Path
 
 import torch
+import yaml
 
 from cflkit import __version__
-from cflkit.checks import one_of
+from cflkit.checks import known, require
 from cflkit.data import images
 from cflkit.data.builders import build
 from cflkit.methods import METHODS
-from cflkit.workbook import ledger, notebooks, protocols, records, reproduce
+from cflkit.workbook import ledger, notebooks, parameters, places, proof, protocols, records, reproduce
+
+BAD_INPUT = (ValueError, OSError, ModuleNotFoundError, yaml.YAMLError, zipfile.BadZipFile, tarfile.TarError)
+GOES_ON = "; the same command goes on from the last checkpoint"
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line."""
+
+    def error(self, message: str):
+        """End the program."""
+        self.exit(2, f"{self.prog}: {message}; {self.prog} --help says more\n")
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the program; bad input ends in one line on standard error and exit status 2."""
-    parser = argparse.ArgumentParser(prog="cflkit", description="Clustered federated learning, five papers.")
-    parser.add_argument("--version", action="version", version=f"cflkit {__version__}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    """Run the program.
 
-    command = commands.add_parser("fetch", help="download a dataset, verified")
-    command.add_argument("name", nargs="+")
-    command.add_argument("--root", help="folder; $CFLKIT_DATA or ~/.cache/cflkit if not given")
-    command = commands.add_parser("datasets", help="list the datasets and where they stand")
-    command.add_argument("--root")
-    commands.add_parser("methods", help="list the methods and their hyper-parameters")
-    commands.add_parser("protocols", help="list the papers' experiments and their methods")
-    command = commands.add_parser("run", help="run methods of a protocol into run records")
-    command.add_argument("protocol")
-    command.add_argument("label", nargs="*", help="methods; all of the protocol's if none is named")
-    command.add_argument("--seed", type=int, nargs="+", default=[0])
-    command.add_argument("--rounds", type=int, help="instead of the protocol's")
-    command.add_argument("--device", default="cpu")
-    command.add_argument("--dtype", default="float32")
-    command.add_argument("--workers", type=int, default=1, help="threads, one for each core to be used")
-    command.add_argument("--out", type=Path, default=records.FOLDER, help="where records go")
-    command.add_argument("--checkpoints", type=Path, default=reproduce.CHECKPOINTS, help="of unfinished runs")
-    command = commands.add_parser("ledger", help="what is measured, what is missing, and what that costs")
-    command.add_argument("table", nargs="?", help="run by run, for one table")
-    command.add_argument("--out", type=Path, default=records.FOLDER, help="where records are")
-    command = commands.add_parser("reproduce", help="run what a table lacks, cheapest first")
-    command.add_argument("table", help="a name from `cflkit ledger`")
-    command.add_argument("--seeds", type=_seeds, help="such as 0-4 or 0,2; as many as the table wants if not given")
-    command.add_argument("--budget", type=_minutes, help="stop after so long, such as 20m or 1.5h")
-    command.add_argument("--background", action="store_true", help="in a process of its own, with a log")
-    command.add_argument("--device", default="cpu")
-    command.add_argument("--out", type=Path, default=records.FOLDER, help="where records go")
-    command.add_argument("--checkpoints", type=Path, default=reproduce.CHECKPOINTS, help="of unfinished runs")
-    notebooks.add_arguments(commands.add_parser("chapter", help="rerun a chapter with other parameters"))
+    Parameters
+    ----------
+    argv : list of str or None
+        Arguments; those of the process by default.
 
-    options = parser.parse_args(argv)
+    Returns
+    -------
+    int
+        0 if all is well, also when a budget has run out; 1 if a notebook fails or is refused; 2 for bad input,
+        after one line on standard error; 130 when interrupted.
+    """
+    argv = sys.argv[1:] if argv is None else argv
+    options = parser().parse_args(argv)
+    options.argv = argv
     torch.set_num_threads(1)  # two intra-op threads on busy cores are many times slower
     try:
-        return globals()[f"_{options.command}"](options) or 0
+        if options.of_the_book:
+            places.need_book()
+        return options.do(options) or 0
     except BrokenPipeError:  # the reader of a pipe has seen enough
         return 0
-    except (ValueError, OSError) as error:
-        print(f"cflkit: {error}", file=sys.stderr)
+    except notebooks.CellFailed as error:
+        print(f"cflkit: {_line(error)}", file=sys.stderr)
+        return 1
+    except BAD_INPUT as error:
+        print(f"cflkit: {_line(error)}", file=sys.stderr)
         return 2
+    except reproduce.TimeIsUp as end:
+        print(f"{end}{GOES_ON}")
+        return 0
     except KeyboardInterrupt:
-        print("cflkit: interrupted; the same command goes on from the last checkpoint", file=sys.stderr)
+        print(f"cflkit: interrupted{options.interrupted}", file=sys.stderr)
         return 130
 
 
+def parser() -> argparse.ArgumentParser:
+    """Make the parser of the whole program."""
+    top = Parser(prog="cflkit", description="Clustered federated learning: five papers, one interface.")
+    top.add_argument("--version", action="version", version=f"cflkit {__version__}")
+    commands = top.add_subparsers(required=True, metavar="COMMAND")
+
+    def add(name: str, do, help: str, *, of_the_book: bool = False, interrupted: str = "") -> Parser:
+        command = commands.add_parser(name, help=help, description=f"{help[0].upper()}{help[1:]}.")
+        command.set_defaults(do=do, of_the_book=of_the_book, interrupted=interrupted)
+        return command
+
+    command = add("fetch", _fetch, "download data sets and verify them")
+    command.add_argument("name", nargs="+", help="a name from `cflkit datasets`")
+    command.add_argument("--root", help="folder for data; by default $CFLKIT_DATA, or ~/.cache/cflkit")
+    command = add("datasets", _datasets, "list the data sets and say which are on this disk")
+    command.add_argument("--root", help="folder for data; by default $CFLKIT_DATA, or ~/.cache/cflkit")
+    add("methods", _methods, "list the methods and their parameters")
+    _add_experiments(add)
+    _add_notebooks(add)
+    return top
+
+
+def _add_experiments(add) -> None:
+    """Add the commands that run the papers' experiments."""
+    add("protocols", _protocols, "list the papers' experiments and their methods", of_the_book=True)
+    command = add("ledger", _ledger, "say what is measured, what is missing, and what that costs",
+                  of_the_book=True)  # fmt: skip
+    command.add_argument("table", nargs="?", help="show this table, run by run")
+    command.add_argument("--out", type=Path, default=records.FOLDER, help="folder of the run records")
+    command = add("run", _run, "run methods of an experiment and write their run records", of_the_book=True,
+                  interrupted=GOES_ON)  # fmt: skip
+    command.add_argument("protocol", help="a name from `cflkit protocols`")
+    command.add_argument("label", nargs="*", help="methods of it; all if none is named")
+    command.add_argument("--seed", type=int, nargs="+", default=[0], help="one or more seeds (default: 0)")
+    command.add_argument("--rounds", type=int, help="communication rounds, in place of the experiment's")
+    command.add_argument("--dtype", default="float32", help="float32 or float64 (default: float32)")
+    command.add_argument("--workers", type=int, default=1, help="threads, one for each core to use (default: 1)")
+    _add_folders(command)
+    command = add("reproduce", _reproduce, "run what a table lacks, cheapest first", of_the_book=True,
+                  interrupted=GOES_ON)  # fmt: skip
+    command.add_argument("table", help="a name from `cflkit ledger`")
+    command.add_argument("--seeds", type=_seeds, help="such as 0-4 or 0,2; by default as many as the table wants")
+    command.add_argument("--budget", type=_minutes, help="stop after this time, such as 20m or 1.5h")
+    command.add_argument("--background", action="store_true", help="run in a process of its own that writes a log")
+    _add_folders(command)
+
+
+def _add_folders(command: Parser) -> None:
+    """Add what `run` and `reproduce` share."""
+    command.add_argument("--device", default="cpu", help="cpu, cuda, or cuda:1 and so on (default: cpu)")
+    command.add_argument("--out", type=Path, default=records.FOLDER, help="folder for run records")
+    command.add_argument("--checkpoints", type=Path, default=reproduce.CHECKPOINTS,
+                         help="folder for checkpoints of unfinished runs (default: runs)")  # fmt: skip
+
+
+def _add_notebooks(add) -> None:
+    """Add the commands that make the book from its notebooks."""
+    command = add("chapter", _chapter, "rerun a chapter with other parameters")
+    command.add_argument("chapter", help="a chapter, for example stocfl, or the path of a notebook")
+    command.add_argument("-p", dest="given", nargs=2, metavar=("NAME", "VALUE"), action="append", default=[],
+                         help="a parameter and its value; may be repeated")  # fmt: skip
+    command.add_argument("-o", "--out", type=Path, help="a new file for the executed notebook "
+                         "(default: runs/CHAPTER.ipynb, or with the next free number)")  # fmt: skip
+    command.add_argument("--list", action="store_true", help="list the chapter's parameters and stop")
+    command = add("check", _check, "refuse notebooks and pages whose numbers prove nothing")
+    command.add_argument("notebook", nargs="*", type=Path, help="by default every notebook and page of the book")
+    command = add("refresh", _refresh, "run notebooks again and store what they print")
+    command.add_argument("notebook", nargs="+", type=Path, help="the path of a notebook")
+    add("pages", _pages, "write the book's tables and verdicts from the run records", of_the_book=True)
+
+
+# ---------------------------------------------------------------------- commands
 def _fetch(options) -> None:
     for name in options.name:
         images.fetch(name, options.root)
@@ -89,23 +163,25 @@ def _protocols(options) -> None:
 
 
 def _run(options) -> None:
-    one_of("protocol", options.protocol, protocols.protocols())
+    known(protocols.protocols(), options.protocol, "protocol")
     protocol = protocols.protocols()[options.protocol]
     for label in options.label:
-        one_of("label", label, protocol["methods"])
+        known(protocol["methods"], label, "label")
+    reproduce.try_folders(options.out, options.checkpoints)
     settings = {"device": options.device, "dtype": options.dtype, "workers": options.workers}
     settings |= {} if options.rounds is None else {"rounds": options.rounds}
     for seed in options.seed:
         federation = build(protocol["federation"] | {"seed": seed})
         for label in options.label or protocol["methods"]:
-            places = {"out": options.out, "checkpoints": options.checkpoints}
-            print(reproduce.run(options.protocol, label, seed, federation=federation, **places, **settings))
+            folders = {"out": options.out, "checkpoints": options.checkpoints}
+            print(reproduce.run(options.protocol, label, seed, federation=federation, **folders, **settings))
 
 
 def _ledger(options) -> None:
+    require(options.out == records.FOLDER or options.out.is_dir(), "out", str(options.out), "a folder that exists")
     if options.table:
-        rows = list(ledger.rows(options.table, options.out))
-        for row in rows:
+        known(ledger.tables(), options.table, "table")
+        for row in ledger.rows(options.table, options.out):
             values = row.measured.percent(row.metric) if row.measured else []
             printed = "–" if row.printed is None else f"{row.printed:.2f}"
             print(f"{row.name:28} {printed:>7}  {ledger.number(values) if values else 'not yet measured'}")
@@ -123,34 +199,85 @@ def _ledger(options) -> None:
 
 
 def _reproduce(options) -> None:
-    one_of("table", options.table, ledger.tables())
+    known(ledger.tables(), options.table, "table")
+    folders = {"out": options.out, "checkpoints": options.checkpoints}
+    reproduce.try_folders(**folders)
     if options.background:
-        arguments = [argument for argument in sys.argv[1:] if argument != "--background"]
+        arguments = [argument for argument in options.argv if argument != "--background"]
         log = options.checkpoints / f"reproduce-{options.table}.log"
         print(f"process {reproduce.in_background(arguments, log)}, log {log}")
         return
-    places = {"out": options.out, "checkpoints": options.checkpoints, "device": options.device}
-    for target in reproduce.reproduce(options.table, options.seeds, options.budget, **places):
-        print(target)
+    folders["device"] = options.device
+    for record in reproduce.reproduce(options.table, options.seeds, options.budget, **folders):
+        print(record)
 
 
+def _chapter(options) -> None:
+    if options.list:
+        print(*parameters.of(notebooks.chapter(options.chapter)).parameters.values(), sep="\n")
+        return
+    names = [name for name, _ in options.given]
+    for name in names:
+        require(names.count(name) == 1, "parameter", name, "given once")
+    print(f"the executed chapter is {notebooks.rerun(options.chapter, dict(options.given), options.out)}")
+
+
+def _check(options) -> int:
+    if not options.notebook:
+        places.need_book()
+    paths, pages = options.notebook or notebooks.chapters(), [] if options.notebook else places.BOOK.glob("*.md")
+    problems, total = [], 0
+    for path in paths:
+        lines, compared = proof.problems(path)
+        problems += lines
+        total += compared
+        print(f"{path.name}: {compared} cells compared")
+    print(f"{total} cells compared in {len(paths)} notebooks")
+    for page in sorted(pages):
+        typed = proof.typed(page.read_text("utf-8"))
+        problems += [f"{page.name}: has the number {number} typed in its prose" for number in typed]
+    for line in problems:
+        print(line, file=sys.stderr)
+    return int(bool(problems))
+
+
+def _refresh(options) -> None:
+    for path in options.notebook:
+        notebooks.refresh(path)
+        print(f"{path.name}: refreshed")
+
+
+def _pages(options) -> None:
+    from cflkit.workbook import pages  # needs packages that make the book, which a machine that only runs lacks
+
+    pages.write()
+
+
+# ---------------------------------------------------------------------- what was typed, and what is said
 def _seeds(text: str) -> list[int]:
     """Read ``0-4`` or ``0,2,5-7``."""
     if not re.fullmatch(r"\d+(-\d+)?(,\d+(-\d+)?)*", text):
         raise argparse.ArgumentTypeError(f"{text}: must look like 0-4 or 0,2")
-    ends = [part.split("-") for part in text.split(",")]
-    return [seed for end in ends for seed in range(int(end[0]), int(end[-1]) + 1)]
+    ends = [[int(end) for end in part.split("-")] for part in text.split(",")]
+    for end in ends:
+        if end[0] > end[-1]:
+            raise argparse.ArgumentTypeError(f"{text}: must go upwards, such as {end[-1]}-{end[0]}")
+    return sorted({seed for end in ends for seed in range(end[0], end[-1] + 1)})
 
 
 def _minutes(text: str) -> float:
     """Read ``20m`` or ``1.5h``."""
-    if not (match := re.fullmatch(r"(\d+(?:\.\d+)?)([mh])", text)):
-        raise argparse.ArgumentTypeError(f"{text}: must look like 20m or 1.5h")
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([mh])", text)
+    if not match or not float(match[1]):
+        raise argparse.ArgumentTypeError(f"{text}: must look like 20m or 1.5h, and be more than nothing")
     return float(match[1]) * {"m": 1, "h": 60}[match[2]]
 
 
-def _chapter(options) -> int | None:
-    return notebooks.run(options)
+def _line(error: Exception) -> str:
+    """What went wrong, in one line."""
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return " ".join(str(error).split()) or type(error).__name__
 
 
 if __name__ == "__main__":

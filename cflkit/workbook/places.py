@@ -1,8 +1,55 @@
-"""Where the book lies: beside the package in a clone, and nowhere in an installed wheel."""
+"""Where the book lies, and where files may be written.
 
+The book lies beside the package in a clone, and nowhere in an installed wheel.
+"""
+
+import contextlib
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+
+from cflkit.checks import require
 
 ROOT = Path(__file__).resolve().parents[2]
 BOOK = ROOT / "book"
 PAPERS = BOOK / "papers"
 RESULTS = BOOK / "results"
+
+
+def need_book() -> None:
+    """Require that the book is there.
+
+    Raises
+    ------
+    ValueError
+        In an installed wheel.
+    """
+    if not PAPERS.is_dir():
+        raise ValueError(f"the book is not in {BOOK}: run this from a clone of the project, set up by `make env`")
+
+
+def need_folder(name: str, folder: Path) -> None:
+    """Require that files can be written to a folder, and make it if it is not there.
+
+    Raises
+    ------
+    ValueError
+        The line says why they cannot.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        require(False, name, str(folder), f"a folder that can be written to ({error.strerror})")
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Name the file in errors that do not: a full disk is reported without one."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            raise OSError(error.errno, error.strerror or str(error), str(path)) from None
+        raise

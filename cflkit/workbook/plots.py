@@ -5,73 +5,23 @@ it once, as the value of its cell. Hue alone tells nothing: lines carry their na
 and heat maps run from dark to light. Drawn twice, a figure saves to the same bytes.
 """
 
-import hashlib
 from collections.abc import Mapping, Sequence
 
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
 from matplotlib.ticker import EngFormatter, MaxNLocator
 from numpy.typing import ArrayLike
 
 from cflkit.checks import require
+from cflkit.workbook import canvas
+from cflkit.workbook.canvas import contrast, digest, use_style
 
-MARKERS = "os^DvPXh<>"
-COLUMNS = 4  # panels side by side, at most
-AREA = {"seen": 24, "unseen": 7}  # of a client in a scatter plot, in square points
-OTHER = "#8a8a8a"  # what has no colour of its own: 3.5:1 on white
-
-
-def use_style() -> None:
-    """Use the book's style (``cflkit/workbook/cflkit.mplstyle``) for every figure from here on."""
-    plt.style.use(["default", "cflkit.workbook.cflkit"])
-
-
-def digest(array: ArrayLike, decimals: int = 6) -> str:
-    """One short line that changes when the plotted numbers do.
-
-    Notebook checks do not compare pictures; they compare this line, printed beside each picture.
-
-    Parameters
-    ----------
-    array : array_like
-        What is plotted. Missing values are allowed, and -0.0 counts as 0.0.
-    decimals : int
-        Decimals that matter; the rest is rounded away first.
-
-    Returns
-    -------
-    str
-        Shape, mean of what is not missing, and the start of the SHA-256 of the rounded values, as in
-        ``(2, 3) mean 0.500000 sha256 0f1e2d3c4b5a``.
-    """
-    values = np.round(np.asarray(array, dtype="<f8"), decimals) + 0.0  # -0.0 + 0.0 is 0.0
-    values[np.isnan(values)] = np.nan  # one bit pattern for all of them
-    known = values[~np.isnan(values)]
-    mean = round(float(known.mean()), decimals) + 0.0 if known.size else float("nan")
-    code = hashlib.sha256(np.ascontiguousarray(values).tobytes()).hexdigest()[:12]
-    return f"{values.shape} mean {mean:.{decimals}f} sha256 {code}"
-
-
-def contrast(first: str | tuple, second: str | tuple) -> float:
-    """Contrast ratio of two colours after WCAG 2.2: from 1 (the same) to 21 (black on white).
-
-    Parameters
-    ----------
-    first, second : colour
-        Anything Matplotlib takes for an opaque colour.
-    """
-
-    def luminance(colour):
-        linear = [v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in to_rgb(colour)]
-        return float(np.dot([0.2126, 0.7152, 0.0722], linear))
-
-    dark, light = sorted([luminance(first), luminance(second)])
-    return (light + 0.05) / (dark + 0.05)
+__all__ = [
+    "bars", "cluster_counts", "contrast", "cosine_matrices", "digest", "embedding", "image_grid", "label_mix",
+    "learning_curves", "sizes", "surface", "use_style",
+]  # fmt: skip
 
 
 def learning_curves(frames: Mapping, y: str = "accuracy", *, ylabel: str | None = None) -> Figure:
@@ -89,7 +39,7 @@ def learning_curves(frames: Mapping, y: str = "accuracy", *, ylabel: str | None 
         Its name on the axis, `y` itself by default.
     """
     require(len(frames) > 0, "frames", frames, "at least one curve")
-    figure, axes = _subplots()
+    figure, axes = canvas.subplots()
     for label, frame in frames.items():
         x, middle, *band = _seeds(frame, y) if isinstance(frame, pd.DataFrame) else map(np.asarray, frame)
         (line,) = axes.plot(x, middle, label=label)
@@ -97,7 +47,7 @@ def learning_curves(frames: Mapping, y: str = "accuracy", *, ylabel: str | None 
             axes.fill_between(x, *band, color=line.get_color(), alpha=0.2, linewidth=0)
     axes.set(xlabel="round", ylabel=ylabel or y)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    _name_ends(axes)
+    canvas.name_ends(axes)
     return figure
 
 
@@ -112,16 +62,16 @@ def cluster_counts(counts: Mapping[str, ArrayLike], truth: int | None = None) ->
         The true number, drawn as a dotted line.
     """
     require(len(counts) > 0, "counts", counts, "at least one curve")
-    figure, axes = _subplots()
-    for label, found in counts.items():
-        axes.plot(np.arange(1, len(found) + 1), found, label=label)
+    figure, axes = canvas.subplots()
+    for label, numbers in counts.items():
+        axes.plot(np.arange(1, len(numbers) + 1), numbers, label=label)
     axes.set(xlabel="round", ylabel="clusters")
     axes.set_ylim(bottom=0)
     for axis in (axes.xaxis, axes.yaxis):
         axis.set_major_locator(MaxNLocator(integer=True))
-    _name_ends(axes)
+    canvas.name_ends(axes)
     if truth is not None:
-        axes.axhline(truth, color=OTHER, linestyle=":", zorder=1)
+        axes.axhline(truth, color=canvas.OTHER, linestyle=":", zorder=1)
         axes.annotate(f"true: {truth}", (1, truth), (0, 3), textcoords="offset points")
     return figure
 
@@ -137,25 +87,25 @@ def sizes(per_round: Sequence[Sequence[int]], rounds: Sequence[int] | None = Non
     rounds : sequence of int, optional
         The rounds these are, 1, 2, ... by default.
     """
-    palette = _palette()
+    palette = canvas.palette()
     rounds = np.arange(1, len(per_round) + 1) if rounds is None else np.asarray(rounds)
     require(len(rounds) == len(per_round), "len(rounds)", len(rounds), f"{len(per_round)}, one per entry")
     table = np.zeros((len(per_round), len(palette) + 1))
     for row, ordered in zip(table, (sorted(s, reverse=True) for s in per_round), strict=True):
         large = ordered[: len(palette)]
         row[: len(large)], row[-1] = large, sum(ordered[len(large) :])
-    figure, axes = _subplots()
+    figure, axes = canvas.subplots()
     width = 0.9 * (np.diff(rounds).min() if len(rounds) > 1 else 1)
     bottom = np.zeros(len(rounds))
     names = [*("largest", "2nd", "3rd"), *(f"{n}th" for n in range(4, len(palette) + 1)), "all smaller"]
-    for name, column, colour in zip(names, table.T, [*palette, OTHER], strict=True):
+    for name, column, colour in zip(names, table.T, [*palette, canvas.OTHER], strict=True):
         if column.any():
             axes.bar(rounds, column, width, bottom, color=colour, label=name)
             bottom += column
     axes.set(xlabel="round", ylabel="clients")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(False, axis="x")
-    _legend(axes, title="cluster", reverse=True)
+    canvas.legend(axes, title="cluster", reverse=True)
     return figure
 
 
@@ -185,28 +135,30 @@ def embedding(
     places = points if isinstance(points, Mapping) else dict.fromkeys(panels, points)
     require(list(places) == list(panels), "points", list(places), f"sets for the panels {list(panels)}")
     kinds = [] if truth is None else np.unique(truth).tolist()
-    palette = [*_palette(), OTHER]
-    figure, grid = _panels(len(panels), 2.9)
-    found = [len(np.unique(assign[assign >= 0])) for assign in panels.values()]
-    for axes, (name, assign), count in zip(grid, panels.items(), found, strict=True):
+    palette = [*canvas.palette(), canvas.OTHER]
+    figure, grid = canvas.panels(len(panels), 2.9)
+    clustered = [len(np.unique(assign[assign >= 0])) for assign in panels.values()]
+    for axes, (name, assign), count in zip(grid, panels.items(), clustered, strict=True):
         points = np.asarray(places[name], dtype=float)
         require(points.ndim == 2 and points.shape[1] == 2, "points.shape", points.shape, "(N, 2)")
         require(assign.shape == (len(points),), "clusters.shape", assign.shape, f"({len(points)},)")
-        rank, area = _ranks(assign, len(palette) - 1), np.where(assign < 0, AREA["unseen"], AREA["seen"])
+        area = np.where(assign < 0, canvas.AREA["unseen"], canvas.AREA["seen"])
+        rank = _ranks(assign, len(palette) - 1)
         shape = rank if truth is None else np.searchsorted(kinds, truth)
         for pair in np.unique([rank, shape], axis=1).T:
             here = (rank == pair[0]) & (shape == pair[1])
-            colour, marker = palette[pair[0]], MARKERS[pair[1] % len(MARKERS)]
+            colour, marker = palette[pair[0]], canvas.MARKERS[pair[1] % len(canvas.MARKERS)]
             axes.scatter(*points[here].T, s=area[here], color=colour, marker=marker, linewidths=0, alpha=0.9)
         axes.set_title(f"{name}: {count} clusters" if name else f"{count} clusters")
         axes.set(xticks=[], yticks=[])
-    _label_outer(grid, "first component", "second component")
-    handles = [_dot(f"true {kind}", "#333333", MARKERS[i % len(MARKERS)]) for i, kind in enumerate(kinds)]
-    grey = "o" if kinds else MARKERS[len(palette) - 1]
-    if max(found) >= len(palette):
-        handles.append(_dot("smaller clusters", OTHER, grey))
+    canvas.label_outer(grid, "first component", "second component")
+    markers = [canvas.MARKERS[i % len(canvas.MARKERS)] for i in range(len(kinds))]
+    handles = [canvas.dot(f"true {kind}", "#333333", shape) for kind, shape in zip(kinds, markers, strict=True)]
+    grey = "o" if kinds else canvas.MARKERS[len(palette) - 1]
+    if max(clustered) >= len(palette):
+        handles.append(canvas.dot("smaller clusters", canvas.OTHER, grey))
     if any((assign < 0).any() for assign in panels.values()):
-        handles.append(_dot("not seen yet", OTHER, grey, AREA["unseen"]))
+        handles.append(canvas.dot("not seen yet", canvas.OTHER, grey, canvas.AREA["unseen"]))
     if handles:
         title = "colour: found cluster" if kinds else None
         figure.legend(handles=handles, loc="outside right upper", title=title)
@@ -289,7 +241,7 @@ def surface(
         for (row, column), value in np.ndenumerate(np.asarray(table, dtype=float)):
             if np.isnan(value):
                 continue
-            ink = _ink(image.cmap(image.norm(value))[:3])
+            ink = canvas.ink(image.cmap(image.norm(value))[:3])
             weight = "bold" if value == best else "normal"
             axes.text(
                 column, row, f"{value:.{decimals}f}", color=ink, ha="center", va="center", weight=weight
@@ -329,7 +281,7 @@ def image_grid(
     pictures = np.moveaxis((pictures - low) / max(high - low, np.finfo(float).tiny), 1, -1)
     height = -(-len(pictures) // columns)
     tall = 0.7 if titles is None else 0.9
-    figure, grid = _subplots(height, columns, figsize=(0.66 * columns + 0.3, tall * height))
+    figure, grid = canvas.subplots(height, columns, figsize=(0.66 * columns + 0.3, tall * height))
     for axes in grid.flat:
         axes.set(xticks=[], yticks=[])
         axes.spines[:].set_visible(False)
@@ -367,10 +319,10 @@ def bars(
     """
     printed = printed or {}
     labels = list(dict.fromkeys([*measured, *printed]))
-    figure, axes = _subplots(figsize=(6.4, 0.7 + (0.52 if printed else 0.34) * len(labels)))
+    figure, axes = canvas.subplots(figsize=(6.4, 0.7 + (0.52 if printed else 0.34) * len(labels)))
     height = 0.38 if printed else 0.7
     written = EngFormatter(sep=" ") if log else f"{{:.{decimals}f}}".format
-    solid, hollow = {"color": _palette()[0]}, {"facecolor": "white", "edgecolor": "#333333", "linewidth": 1.1}
+    solid, hollow = {"color": canvas.palette()[0]}, {"facecolor": "white", "edgecolor": "#333333", "linewidth": 1.1}
     for name, data, shift, look in [("measured", measured, -1, solid), ("printed", printed, 1, hollow)]:
         keys = [k for k in labels if k in data]
         if not keys:
@@ -389,35 +341,8 @@ def bars(
     axes.grid(False, axis="y")
     axes.margins(x=0.15)
     if printed:
-        _legend(axes)
+        canvas.legend(axes)
     return figure
-
-
-def _subplots(*shape: int, **options) -> tuple[Figure, Axes | np.ndarray]:
-    """Open a figure and close it in pyplot, which would show it a second time at the end of the cell."""
-    figure, axes = plt.subplots(*shape, squeeze=not shape, **options)
-    plt.close(figure)
-    return figure, axes
-
-
-def _panels(count: int, side: float) -> tuple[Figure, list[Axes]]:
-    """Open `count` panels, :data:`COLUMNS` to a row at most, and drop the places left over."""
-    require(count > 0, "panels", count, "at least one")
-    columns = min(count, COLUMNS)
-    rows = -(-count // columns)
-    side = min(side, 9.6 / columns)
-    figure, grid = _subplots(rows, columns, figsize=(side * columns + 0.9, side * rows + 0.3))
-    for spare in grid.flat[count:]:
-        spare.remove()
-    return figure, list(grid.flat[:count])
-
-
-def _label_outer(grid: list[Axes], xlabel: str, ylabel: str) -> None:
-    """Label the panels that have none below them, or none to their left."""
-    for i, axes in enumerate(grid):
-        below, left = i + COLUMNS < len(grid), i % COLUMNS > 0
-        axes.set(xlabel="" if below else xlabel, ylabel="" if left else ylabel)
-        axes.tick_params(labelbottom=not below, labelleft=not left)
 
 
 def _heat(
@@ -425,7 +350,7 @@ def _heat(
 ) -> Figure:
     """Draw matrices as panels under one colour bar."""
     tables = [np.asarray(t, dtype=float) for t in panels.values()]
-    figure, grid = _panels(len(panels), 2.6 if square else 3.4)
+    figure, grid = canvas.panels(len(panels), 2.6 if square else 3.4)
     low, high = min(map(np.nanmin, tables)), max(map(np.nanmax, tables))
     for axes, name, table in zip(grid, panels, tables, strict=True):
         image = axes.imshow(
@@ -439,7 +364,7 @@ def _heat(
                 axis.set_major_locator(MaxNLocator(6, integer=True))
             else:
                 axis.set_ticks(range(len(names)), list(map(str, names)))
-    _label_outer(grid, xlabel, ylabel)
+    canvas.label_outer(grid, xlabel, ylabel)
     bar = figure.colorbar(image, ax=grid, label=label, shrink=0.9)
     bar.outline.set_visible(False)
     return figure
@@ -455,61 +380,9 @@ def _seeds(frame: pd.DataFrame, y: str) -> tuple:
     return (x, middle) if std.isna().all() else (x, middle, (mean - std).to_numpy(), (mean + std).to_numpy())
 
 
-def _name_ends(axes: Axes) -> None:
-    """Write each line's label to the right of its last point, moved apart where labels would touch."""
-    low, high = axes.get_ylim()
-    height = axes.figure.get_figheight() * 72 * 0.8  # points, less what the axis below takes
-    gap = 1.25 * plt.rcParams["font.size"] / height
-    lines = sorted(axes.lines, key=lambda line: line.get_ydata()[-1])
-    place = _apart([(line.get_ydata()[-1] - low) / (high - low) for line in lines], gap)
-    for at, line in zip(place, lines, strict=True):
-        axes.annotate(
-            line.get_label(),
-            (line.get_xdata()[-1], line.get_ydata()[-1]),
-            (1.06, at), textcoords="axes fraction", va="center", annotation_clip=False,
-            arrowprops={"arrowstyle": "-", "color": line.get_color(), "shrinkA": 1, "shrinkB": 0,
-                        "linestyle": line.get_linestyle(), "relpos": (0, 0.5)},
-        )  # fmt: skip
-
-
-def _apart(ends: Sequence[float], gap: float) -> list[float]:
-    """Move sorted places the least needed, in blocks around their means, until neighbours are `gap` apart."""
-    blocks: list[list[float]] = []
-    for end in ends:
-        blocks.append([end])
-        while len(blocks) > 1 and _start(blocks[-1], gap) - _start(blocks[-2], gap) < gap * len(blocks[-2]):
-            blocks[-2:] = [blocks[-2] + blocks[-1]]
-    return [_start(block, gap) + gap * i for block in blocks for i in range(len(block))]
-
-
-def _start(block: list[float], gap: float) -> float:
-    """First place of a block that is centred on the mean of its ends."""
-    return float(np.mean(block)) - gap * (len(block) - 1) / 2
-
-
-def _palette() -> list[str]:
-    """List the style's colours, each once."""
-    return list(dict.fromkeys(plt.rcParams["axes.prop_cycle"].by_key()["color"]))
-
-
 def _ranks(assign: np.ndarray, count: int) -> np.ndarray:
     """Number the `count` largest clusters 0, 1, ... by order of first client; everybody else gets `count`."""
     names, first, size = np.unique(assign[assign >= 0], return_index=True, return_counts=True)
     large = np.argsort(-size, kind="stable")[:count]
     rank = {names[c]: i for i, c in enumerate(large[np.argsort(first[large])])}
     return np.array([rank.get(name, count) for name in assign])
-
-
-def _ink(ground: tuple) -> str:
-    """Black or white, whichever reads better: at least 4.5:1 on any ground."""
-    return max(("black", "white"), key=lambda colour: contrast(colour, ground))
-
-
-def _dot(label: str, colour: str, marker: str, area: float = AREA["seen"]) -> Line2D:
-    """Entry of a legend that looks like one client in a scatter plot."""
-    return Line2D([], [], color=colour, marker=marker, markersize=area**0.5, linestyle="none", label=label)
-
-
-def _legend(axes: Axes, **options) -> None:
-    """Put the legend beside the data, never on it."""
-    axes.figure.legend(loc="outside right upper", **options)

@@ -1,16 +1,21 @@
-"""Run what a table lacks: cheapest first, resumable, one record a run, never what exists already."""
+"""Run what a table lacks, cheapest first.
 
+Each run leaves one record, goes on where it was stopped, and is never made twice.
+"""
+
+import contextlib
 import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from cflkit.checks import one_of, require
+from cflkit.checks import known, require
 from cflkit.data.federation import Federation
-from cflkit.workbook import ledger, protocols, records
+from cflkit.workbook import ledger, places, protocols, records
 
 CHECKPOINTS = Path("runs")
 
@@ -50,19 +55,25 @@ def run(
     Raises
     ------
     ValueError
-        For an unknown protocol or label, or a checkpoint of another configuration.
+        For an unknown protocol or label, a folder that cannot be written to, or a checkpoint of another
+        configuration.
     """
+    try_folders(out, checkpoints)
     kept = checkpoints / protocol / f"{label}-s{seed}"
     settings |= {"federation_": federation, "checkpoint": kept}
     simulation = protocols.simulation(protocol, label, seed=seed, **settings)
     target = records.path(protocol, label, simulation.config, out)
     if not target.exists():
-        records.write(protocol, label, simulation, simulation.run(), out)
+        history = simulation.run()
+        with places.writing(target):
+            records.write(protocol, label, simulation, history, out)
         shutil.rmtree(kept, ignore_errors=True)
     return target
 
 
-def reproduce(table: str, seeds: Sequence[int] | None = None, minutes: float | None = None, **places) -> list[Path]:
+def reproduce(
+    table: str, seeds: Sequence[int] | None = None, minutes: float | None = None, **settings
+) -> list[Path]:
     """Run what a table lacks, cheapest first.
 
     Parameters
@@ -72,8 +83,9 @@ def reproduce(table: str, seeds: Sequence[int] | None = None, minutes: float | N
     seeds : sequence of int, optional
         Which seeds are wanted; as many as the table asks for if None.
     minutes : float, optional
-        Stop after so long, in the middle of a run if need be; the same command goes on from there.
-    **places
+        Stop after so long, in the middle of a run if need be; the same call goes on from there. Only in the main
+        thread.
+    **settings
         As for :func:`run`.
 
     Returns
@@ -85,26 +97,60 @@ def reproduce(table: str, seeds: Sequence[int] | None = None, minutes: float | N
     ------
     ValueError
         For an unknown table, or a budget that is not positive.
-    KeyboardInterrupt
-        When the time is up.
+    TimeIsUp
+        When the budget is spent before the table is full.
     """
-    one_of("table", table, ledger.tables())
+    known(ledger.tables(), table, "table")
     require(minutes is None or minutes > 0, "budget", minutes, "more than 0 minutes")
-    if minutes is not None:
-        signal.signal(signal.SIGALRM, signal.default_int_handler)
-        signal.setitimer(signal.ITIMER_REAL, 60 * minutes)
-    found = []
-    lacking = ledger.missing(table, seeds, places.get("out", records.FOLDER))
-    for n, wanted in enumerate(lacking, 1):
-        about = f"{wanted.label}, seed {wanted.seed}, about {wanted.minutes:.0f} min"
-        print(f"{n} of {len(lacking)}: {about}", flush=True)
-        found.append(run(wanted.protocol, wanted.label, wanted.seed, **places))
-    signal.setitimer(signal.ITIMER_REAL, 0)
-    return found
+    lacking = ledger.missing(table, seeds, settings.get("out", records.FOLDER))
+    written = []
+    with budget(minutes):
+        for n, wanted in enumerate(lacking, 1):
+            about = f"{wanted.label}, seed {wanted.seed}, about {wanted.minutes:.0f} min"
+            print(f"{n} of {len(lacking)}: {about}", flush=True)
+            written.append(run(wanted.protocol, wanted.label, wanted.seed, **settings))
+    return written
+
+
+class TimeIsUp(KeyboardInterrupt):
+    """A budget is spent. Like an interrupt, it passes through whatever is running."""
+
+
+@contextlib.contextmanager
+def budget(minutes: float | None) -> Iterator[None]:
+    """Raise :class:`TimeIsUp` once so many minutes have passed; never if None."""
+    if minutes is None:
+        yield
+        return
+    main = threading.current_thread() is threading.main_thread()
+    require(main, "budget", minutes, "None outside the main thread, which alone receives signals")
+
+    def ring(*_):
+        raise TimeIsUp(f"time is up after {minutes:g} min")
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, 60 * minutes)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def try_folders(out: Path, checkpoints: Path) -> None:
+    """Require that records and checkpoints can be written, before hours of work.
+
+    Raises
+    ------
+    ValueError
+        The line names the folder and says why it cannot be written to.
+    """
+    places.need_folder("out", out)
+    places.need_folder("checkpoints", checkpoints)
 
 
 def in_background(arguments: Sequence[str], log: Path) -> int:
-    """Start ``cflkit`` with `arguments` as a process of its own that outlives this one; returns its number."""
+    """Start ``cflkit`` with `arguments` in a process that outlives this one, and return its number."""
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("a") as said:
         print(time.strftime("%Y-%m-%d %H:%M:%S"), *arguments, file=said, flush=True)

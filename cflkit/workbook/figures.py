@@ -1,0 +1,108 @@
+"""Figures of the book's pages of results, drawn from run records; the templates say what of."""
+
+from collections.abc import Mapping, Sequence
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from cflkit.engine import metrics
+from cflkit.workbook import canvas
+from cflkit.workbook.ledger import Measured
+
+
+def unseen(run: dict, row: int = -1) -> int:
+    """Count the clients that no round up to this row had sampled."""
+    return run["config"]["federation"]["clients"] - sum(run["rounds"][row]["sizes"])
+
+
+def counts(settings: Mapping[str, Measured]) -> Figure:
+    """Draw the number of clusters and the objective over the rounds, a column for each setting."""
+    figure, grid = plt.subplots(2, len(settings), figsize=(2.4 * len(settings), 4.2), sharex=True, squeeze=False)
+    plt.close(figure)
+    for column, (name, m) in zip(grid.T, settings.items(), strict=True):
+        run = m.runs[0]
+        rounds = [row["round"] for row in run["rounds"][1:]]
+        clusters = [row["clusters"] for row in run["rounds"][1:]]
+        printed_way = [k + unseen(run, t) for t, k in zip(rounds, clusters, strict=True)]
+        column[0].plot(rounds, printed_way, "--", color="C1", label="as the paper counts")
+        column[0].plot(rounds, clusters, color="C0", label="among clients seen")
+        column[0].set(yscale="log", title=name)
+        column[1].plot(rounds, [row["objective"] for row in run["rounds"][1:]], color="C2")
+        column[1].set(xlabel="round")
+        column[1].xaxis.set_major_locator(MaxNLocator(4, integer=True))
+    grid[0, 0].set_ylabel("clusters")
+    grid[1, 0].set_ylabel("objective (2)")
+    figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    return figure
+
+
+def sweep(
+    settings: Mapping[str, Mapping[tuple[str, float], Measured]],
+    kinds: Sequence[str],
+    xlabel: str,
+    scores: Mapping[str, str],
+    apart: str,
+) -> Figure:
+    """Draw scores against a parameter, a column of panels for each setting and a line for each kind.
+
+    Parameters
+    ----------
+    settings : mapping of title to mapping of (kind, value) to Measured
+        The runs.
+    kinds : sequence of str
+        The lines.
+    xlabel : str
+        The parameter.
+    scores : mapping of str to str
+        Metrics of the rows of panels, with their names.
+    apart : str
+        The metric that differs between kinds even at 0, where one run stands for all of them; left out there.
+    """
+    figure, grid = plt.subplots(
+        len(scores), len(settings), figsize=(1.2 + 2.4 * len(settings), 6), sharex=True, squeeze=False
+    )
+    plt.close(figure)
+    values = sorted({value for points in settings.values() for _, value in points})
+    for column, (name, points) in zip(grid.T, settings.items(), strict=True):
+        column[0].set_title(name)
+        for axes, metric in zip(column, scores, strict=True):
+            for number, kind in enumerate(kinds):
+                known = {value: m.percent(metric) for (k, value), m in points.items() if k == kind}
+                known = {value: metrics.spread(known[value]) for value in sorted(known) if known[value]}
+                if metric == apart:
+                    known.pop(0, None)
+                where = [values.index(value) for value in known]
+                axes.errorbar(where, [k["mean"] for k in known.values()], [k["std"] for k in known.values()],
+                              marker=canvas.MARKERS[number], color=f"C{number}", capsize=2, label=kind)  # fmt: skip
+        column[-1].set(xlabel=xlabel, xticks=range(len(values)), xticklabels=[f"{value:g}" for value in values])
+    for axes, title in zip(grid[:, 0], scores.values(), strict=True):
+        axes.set_ylabel(f"{title} [%]")
+    figure.legend(*grid[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=2)
+    return figure
+
+
+def best(settings: Mapping[str, Mapping[tuple[str, float], Measured]], kinds: Sequence[str]) -> list[str]:
+    """Say for each setting and kind at which value the accuracy is best."""
+    ends = []
+    for name, points in settings.items():
+        means = {key: float(np.mean(m.percent())) for key, m in points.items()}
+        for kind in kinds:
+            mine = {value: mean for (k, value), mean in means.items() if k == kind}
+            if mine:
+                top = max(mine, key=mine.get)
+                ends.append(f"{name}, {kind}: best at {top:g} with {mine[top]:.1f}%")
+    return ends
+
+
+def lines(curves: Mapping[str, Mapping[float, float]], xlabel: str, ylabel: str) -> Figure:
+    """Draw one line for each mapping of x to y, on a logarithmic axis."""
+    figure, axes = plt.subplots(figsize=(5, 3))
+    plt.close(figure)
+    for (name, points), marker in zip(curves.items(), canvas.MARKERS, strict=False):
+        where = sorted(points)
+        axes.plot(where, [points[x] for x in where], marker=marker, label=name)
+    axes.set(xlabel=xlabel, ylabel=ylabel, yscale="log")
+    figure.legend(loc="outside right upper")
+    return figure

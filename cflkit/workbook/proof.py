@@ -1,0 +1,122 @@
+"""Which stored notebooks and pages may be trusted: executed, comparable, and without a result typed by hand."""
+
+import ast
+import contextlib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from cflkit.workbook import parameters
+
+STRAY = ("papermill", "execution", "widgets")  # metadata that tells of one run, not of the notebook
+WIDGET = "application/vnd.jupyter.widget"
+UNCOMPARED = {"nbval-skip", "nbval-ignore-output"}
+
+# What is no prose: blocks, code, formulas, link targets and roles; a result in prose would have a decimal point.
+APART = re.compile(
+    r"^(`{3,}).*?^\1|\$\$.*?\$\$|\$[^$]*\$|`[^`]*`|\]\([^)]*\)|https?://\S+|arXiv:\S+", re.DOTALL | re.MULTILINE
+)
+DECIMAL = re.compile(r"(?<![\w.])(?<!Python )(?<!Section )(?<!Sec\. )[-+−]?\d+\.\d+")
+
+
+def problems(path: Path) -> tuple[list[str], int]:
+    """Say why the notebook at `path` may not be trusted.
+
+    Parameters
+    ----------
+    path : Path
+        A notebook.
+
+    Returns
+    -------
+    list of str
+        One line for each problem.
+    int
+        How many code cells have outputs that nbval compares.
+    """
+    notebook = parameters.load(path)
+    lines = [f"notebook: {problem}" for problem in _stray(notebook)]
+    try:
+        parameters.of(path)
+    except ValueError as error:
+        lines.append("notebook: " + str(error).removeprefix(f"{path.name}: "))
+    turn = compared = 0
+    for number, cell in enumerate(notebook["cells"], 1):
+        turn += cell["cell_type"] == "code"
+        look = _code(cell, turn) if cell["cell_type"] == "code" else _prose(cell)
+        lines += [f"cell {number}: {problem}" for problem in [*_stray(cell), *look]]
+        compared += cell["cell_type"] == "code" and _is_compared(cell)
+    if not compared:
+        lines.append("notebook: has no output that can be compared")
+    return [f"{path.name}, {line}" for line in lines], compared
+
+
+def typed(text: str) -> list[str]:
+    """Find decimal numbers typed in the prose of a Markdown text: results must be computed, or included."""
+    return DECIMAL.findall(APART.sub("", text))
+
+
+def _stray(part: dict) -> list[str]:
+    """Find metadata of a notebook or a cell that tells of one run."""
+    return [f"holds {key} metadata" for key in sorted(set(STRAY) & set(part["metadata"]))]
+
+
+def _prose(cell: dict) -> list[str]:
+    return [f"has the number {result} typed in its prose" for result in typed(parameters.code(cell))]
+
+
+def _code(cell: dict, turn: int) -> Iterator[str]:
+    """Say what is wrong with the code cell that should have been executed as number `turn`."""
+    source = parameters.code(cell)
+    if "injected-parameters" in parameters.tags(cell):
+        yield "holds parameters injected by a rerun"
+    for result in _typed_results(source):
+        yield f"has the number {result} typed in its code"
+    if not source.strip():
+        yield "is empty"
+    if cell["execution_count"] != turn:
+        yield f"has execution count {cell['execution_count']} where an executed notebook has {turn}"
+    for output in cell["outputs"]:
+        mimes = list(output.get("data", {}))
+        if output["output_type"] == "error":
+            yield f"holds an error ({output['ename']})"
+        if output["output_type"] == "stream" and output["name"] == "stderr":
+            yield "holds output on stderr"
+        if any(mime.startswith(WIDGET) for mime in mimes):
+            yield "holds a widget"
+        if any(mime.startswith("image/") for mime in mimes):
+            yield from _picture(cell)
+
+
+def _picture(cell: dict) -> Iterator[str]:
+    """Say what a cell that shows a picture lacks."""
+    image = cell["metadata"].get("mystnb", {}).get("image", {})
+    if not str(image.get("alt") or "").strip():
+        yield "shows a picture without alt text (cell metadata mystnb.image.alt)"
+    if not any(map(_prints, cell["outputs"])):
+        yield "shows a picture but prints neither the plotted numbers nor a digest of them"
+
+
+def _typed_results(source: str) -> list[float]:
+    """Find numbers with two decimals or more, and ten or above, typed in code: a table prints such."""
+    with contextlib.suppress(SyntaxError):
+        numbers = [n.value for n in ast.walk(ast.parse(source)) if isinstance(n, ast.Constant)]
+        return [n for n in numbers if isinstance(n, float) and n >= 10 and round(n, 1) != n]
+    return []
+
+
+def _is_compared(cell: dict) -> bool:
+    """Tell whether nbval compares anything of a code cell."""
+    skipped = re.search(r"#\s*NBVAL_(SKIP|IGNORE_OUTPUT)", parameters.code(cell))
+    return not (UNCOMPARED & set(parameters.tags(cell)) or skipped) and any(map(_prints, cell["outputs"]))
+
+
+def _prints(output: dict) -> bool:
+    """Tell whether nbval compares anything of an output; it passes over pictures and names of figure objects."""
+    if output["output_type"] == "stream":
+        return True
+    data = output.get("data", {})
+    text = "".join(data.get("text/plain", ""))
+    return bool(set(data) - {"text/plain", "image/png", "image/jpeg"}) or bool(
+        text and not re.fullmatch(r"<Figure size .*>", text)
+    )
