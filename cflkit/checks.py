@@ -17,6 +17,8 @@ from functools import cache
 from numbers import Integral, Real
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
+MANY = 25  # names that are listed, of those that there are
+
 
 def require(ok: bool, name: str, value: object, allowed: str) -> None:
     """Raise a one-line ``ValueError`` unless `ok`.
@@ -197,8 +199,9 @@ def parameters(owner: type) -> dict[str, tuple[object, str]]:
 
 
 def known(names: Mapping | Iterable[str], given: str, what: str) -> None:
-    """Require that a name is known; the line lists the known ones, the nearest first."""
+    """Require that a name is known; the line says which is the nearest, and lists the first of the known ones."""
     names = list(names)
     close = difflib.get_close_matches(str(given), names, 1, 0.6)
     hint = f" (the nearest is {close[0]})" if close else ""
-    require(given in names, what, given, "one of " + (", ".join(names) or "(none)") + hint)
+    listed = ", ".join(names[:MANY]) + f" and {len(names) - MANY} more" * (len(names) > MANY)
+    require(given in names, what, given, f"one of {listed or '(none)'}{hint}")

@@ -17,7 +17,7 @@ update: str = "parallel"  # how the global model is updated {parallel, chained}
 bold: bool = False  # print loudly (never needed)
 # require: rounds > 1 or tau > 0
 """
-NAMES = "bold, rate, rounds, tau, update"
+NAMES = "tau, rounds, rate, update, bold"
 PICTURE = {"mystnb": {"image": {"alt": "a line"}}}
 
 

@@ -292,3 +292,56 @@ def test_bad_input_says_what_is_allowed(call, message):
     with pytest.raises(ValueError, match=message):
         call()
     assert not plt.get_fignums()
+
+
+def test_the_frame_of_a_history_is_a_curve():
+    rows = [{"round": 0, "accuracy": 0.1}, {"round": 1}, {"round": 2, "accuracy": 0.5}]
+    history = pd.DataFrame(rows).set_index("round")
+    (line,) = plots.learning_curves({"a": history}).axes[0].lines
+    assert line.get_xdata().tolist() == [0, 2] and line.get_ydata().tolist() == [0.1, 0.5]
+
+
+@pytest.mark.parametrize(
+    "draw, line",
+    [
+        (lambda: plots.digest(["a"]), "array = ['a']: must be numbers"),
+        (lambda: plots.learning_curves({}), "frames = {}: must be a mapping from labels, with at least one entry"),
+        (lambda: plots.learning_curves([1, 2]), "frames = [1, 2]: must be a mapping from labels"),
+        (lambda: plots.learning_curves({"a": 5}), "frames['a'] = 5: must be a frame, (x, y), or (x, y, low, high)"),
+        (lambda: plots.learning_curves({"a": ([1], [2], [3])}), "frames['a'] = ([1], [2], [3]): must be a frame"),
+        (lambda: plots.learning_curves({"a": ([1, 2], [1])}), "frames['a'][1].shape = (1,): must be (2,)"),
+        (lambda: plots.learning_curves({"a": ([], [])}), "frames['a'][0].shape = (0,): must be (n,)"),
+        (lambda: plots.learning_curves({"a": (["x"], [1])}), "frames['a'][0] = ['x']: must be numbers"),
+        (lambda: plots.learning_curves({"a": pd.DataFrame({"round": [1]})}), "column = 'accuracy': must be one of"),
+        (lambda: plots.learning_curves({"a": pd.DataFrame({"round": [1], "accuracy": [np.nan]})}),
+         "column = 'accuracy': must be scored in at least one round"),
+        (lambda: plots.cluster_counts({}), "counts = {}: must be a mapping"),
+        (lambda: plots.cluster_counts({"a": []}), "counts['a'].shape = (0,): must be (n,)"),
+        (lambda: plots.cluster_counts({"a": 3}), "counts['a'].shape = (): must be (n,)"),
+        (lambda: plots.cluster_counts({"a": [3]}, truth="four"), "truth = 'four': must be an integer or None"),
+        (lambda: plots.sizes([]), "per_round = []: must be at least one round"),
+        (lambda: plots.sizes([3]), "per_round[0].shape = (): must be (n,)"),
+        (lambda: plots.sizes([[3]], rounds=[1, 2]), "len(rounds) = 2: must be 1, one per entry"),
+        (lambda: plots.embedding([[0, 0, 0]], [0]), "points.shape = (1, 3): must be (n, 2)"),
+        (lambda: plots.embedding([[0, 0]], [0, 1]), "clusters.shape = (2,): must be (1,)"),
+        (lambda: plots.embedding([[0, 0]], [0], [0, 1]), "truth.shape = (2,): must be (1,)"),
+        (lambda: plots.embedding({"a": [[0, 0]]}, {"b": [0]}), "points = ['a']: must be sets for the panels ['b']"),
+        (lambda: plots.embedding([[0, 0]], {}), "clusters = {}: must be a mapping"),
+        (lambda: plots.cosine_matrices({}), "panels = {}: must be a mapping"),
+        (lambda: plots.cosine_matrices({"a": [1, 2]}), "panels['a'].shape = (2,): must be (n, m)"),
+        (lambda: plots.label_mix([1, 2]), "label_counts.shape = (2,): must be (n, m)"),
+        (lambda: plots.label_mix([[1, 2]], [0, 1]), "clusters.shape = (2,): must be (1,)"),
+        (lambda: plots.surface([[1, 2]], [1, 2], [1, 2]), "values.shape = (1, 2): must be (2, 2)"),
+        (lambda: plots.surface({}, [1], [1]), "values = {}: must be a mapping"),
+        (lambda: plots.image_grid([1, 2]), "images.shape = (2,): must be (n, H, W)"),
+        (lambda: plots.image_grid(np.zeros((0, 8, 8))), "images.shape = (0, 8, 8): must be (n, H, W)"),
+        (lambda: plots.image_grid(np.zeros((1, 8, 8)), columns=0), "columns = 0: must be an integer, 1 or more"),
+        (lambda: plots.bars({}), "measured = {}: must be a mapping"),
+        (lambda: plots.bars({"a": "high"}), "a = 'high': must be numbers"),
+        (lambda: plots.bars({"a": (1, 2, 3)}), "a = (1, 2, 3): must be a number, or a number and its deviation"),
+    ],
+)  # fmt: skip
+def test_bad_input_is_one_line_that_names_the_argument(draw, line):
+    with pytest.raises(ValueError) as refusal:
+        draw()
+    assert str(refusal.value).startswith(line) and "\n" not in str(refusal.value)

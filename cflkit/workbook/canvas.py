@@ -1,7 +1,7 @@
 """What the book's figures share: one packaged style, colours, panels, legends, and a digest of plotted numbers."""
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -42,7 +42,7 @@ def digest(array: ArrayLike, decimals: int = 6) -> str:
         Shape, mean of what is not missing, and the start of the SHA-256 of the rounded values, as in
         ``(2, 3) mean 0.500000 sha256 0f1e2d3c4b5a``.
     """
-    values = np.round(np.asarray(array, dtype="<f8"), decimals) + 0.0  # -0.0 + 0.0 is 0.0
+    values = np.round(numbers("array", array).astype("<f8"), decimals) + 0.0  # -0.0 + 0.0 is 0.0
     values[np.isnan(values)] = np.nan  # one bit pattern for all of them
     known = values[~np.isnan(values)]
     mean = round(float(known.mean()), decimals) + 0.0 if known.size else float("nan")
@@ -67,6 +67,43 @@ def contrast(first: str | tuple, second: str | tuple) -> float:
     return (light + 0.05) / (dark + 0.05)
 
 
+def numbers(name: str, value: object, *shape: int | None) -> np.ndarray:
+    """Read an array of floats.
+
+    Parameters
+    ----------
+    name : str
+        The argument, for the error.
+    value : object
+        What was given.
+    *shape : int or None
+        The length that each dimension must have; None allows any but nothing. Without any, all shapes are allowed.
+
+    Raises
+    ------
+    ValueError
+        Not numbers, or of another shape.
+    """
+    try:
+        array = np.asarray(value, dtype=float)
+    except (TypeError, ValueError):
+        array = None
+    require(array is not None, name, value, "numbers")
+    fits = not shape or (len(shape) == array.ndim and all(
+        has == (wanted or max(has, 1)) for wanted, has in zip(shape, array.shape, strict=True)
+    ))
+    letters = iter("nmk")
+    wanted = ", ".join(str(length or next(letters)) for length in shape) + "," * (len(shape) == 1)
+    require(fits, f"{name}.shape", array.shape, f"({wanted})")
+    return array
+
+
+def named(name: str, value: object) -> None:
+    """Require a mapping with at least one entry."""
+    ok = isinstance(value, Mapping) and len(value) > 0
+    require(ok, name, value, "a mapping from labels, with at least one entry")
+
+
 def subplots(*shape: int, **options) -> tuple[Figure, Axes | np.ndarray]:
     """Open a figure and close it in pyplot, which would show it a second time at the end of the cell."""
     figure, axes = plt.subplots(*shape, squeeze=not shape, **options)
@@ -76,7 +113,6 @@ def subplots(*shape: int, **options) -> tuple[Figure, Axes | np.ndarray]:
 
 def panels(count: int, side: float) -> tuple[Figure, list[Axes]]:
     """Open `count` panels, :data:`COLUMNS` to a row at most, and drop the places left over."""
-    require(count > 0, "panels", count, "at least one")
     columns = min(count, COLUMNS)
     rows = -(-count // columns)
     side = min(side, 9.6 / columns)

@@ -132,8 +132,8 @@ def rerun(name: str, given: Mapping[str, str], out: Path | None = None) -> Path:
     try:
         with _environment(), places.writing(out):
             papermill.execute_notebook(
-                str(path),
-                str(out),
+                _literally(path),
+                _literally(out),
                 values,
                 language="python",
                 cwd=str(path.resolve().parent),
@@ -187,6 +187,11 @@ def _write(path: Path, text: str) -> None:
         os.replace(part, path)
     finally:
         part.unlink(missing_ok=True)
+
+
+def _literally(path: Path) -> str:
+    """Write a path for papermill, which fills parameters into braces."""
+    return str(path).replace("{", "{{").replace("}", "}}")
 
 
 def _free(path: Path) -> Path:

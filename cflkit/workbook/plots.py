@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, MaxNLocator
 from numpy.typing import ArrayLike
 
-from cflkit.checks import require
+from cflkit.checks import Count, declared, require
 from cflkit.workbook import canvas
 from cflkit.workbook.canvas import contrast, digest, use_style
 
@@ -30,18 +30,18 @@ def learning_curves(frames: Mapping, y: str = "accuracy", *, ylabel: str | None 
     Parameters
     ----------
     frames : mapping of label to DataFrame or tuple
-        A frame has the columns ``round`` and `y`. Rounds without a value are passed over; where a round has
-        several rows (one per seed), the line is their mean and the band one standard deviation (ddof 1) to
-        either side. A tuple is ``(x, y)`` or ``(x, y, low, high)``, arrays of one length.
+        A frame has the column `y`, and ``round`` as a column or as its index. Rounds without a value are passed
+        over; where a round has several rows (one per seed), the line is their mean and the band one standard
+        deviation (ddof 1) to either side. A tuple is ``(x, y)`` or ``(x, y, low, high)``, arrays of one length.
     y : str
         The column to draw.
     ylabel : str, optional
         Its name on the axis, `y` itself by default.
     """
-    require(len(frames) > 0, "frames", frames, "at least one curve")
+    canvas.named("frames", frames)
+    curves = {label: _curve(f"frames[{label!r}]", frame, y) for label, frame in frames.items()}
     figure, axes = canvas.subplots()
-    for label, frame in frames.items():
-        x, middle, *band = _seeds(frame, y) if isinstance(frame, pd.DataFrame) else map(np.asarray, frame)
+    for label, (x, middle, *band) in curves.items():
         (line,) = axes.plot(x, middle, label=label)
         if band:
             axes.fill_between(x, *band, color=line.get_color(), alpha=0.2, linewidth=0)
@@ -61,10 +61,12 @@ def cluster_counts(counts: Mapping[str, ArrayLike], truth: int | None = None) ->
     truth : int, optional
         The true number, drawn as a dotted line.
     """
-    require(len(counts) > 0, "counts", counts, "at least one curve")
+    canvas.named("counts", counts)
+    curves = {label: canvas.numbers(f"counts[{label!r}]", curve, None) for label, curve in counts.items()}
+    declared("truth", truth, int | None)
     figure, axes = canvas.subplots()
-    for label, numbers in counts.items():
-        axes.plot(np.arange(1, len(numbers) + 1), numbers, label=label)
+    for label, curve in curves.items():
+        axes.plot(np.arange(1, len(curve) + 1), curve, label=label)
     axes.set(xlabel="round", ylabel="clusters")
     axes.set_ylim(bottom=0)
     for axis in (axes.xaxis, axes.yaxis):
@@ -87,6 +89,8 @@ def sizes(per_round: Sequence[Sequence[int]], rounds: Sequence[int] | None = Non
     rounds : sequence of int, optional
         The rounds these are, 1, 2, ... by default.
     """
+    require(len(per_round) > 0, "per_round", per_round, "at least one round")
+    per_round = [canvas.numbers(f"per_round[{i}]", row, None) for i, row in enumerate(per_round)]
     palette = canvas.palette()
     rounds = np.arange(1, len(per_round) + 1) if rounds is None else np.asarray(rounds)
     require(len(rounds) == len(per_round), "len(rounds)", len(rounds), f"{len(per_round)}, one per entry")
@@ -131,7 +135,8 @@ def embedding(
         Title of the panel if `clusters` is a single array.
     """
     panels = clusters if isinstance(clusters, Mapping) else {title: clusters}
-    panels = {name: np.asarray(assign) for name, assign in panels.items()}
+    canvas.named("clusters", panels)
+    panels = {name: canvas.numbers("clusters", assign, None).astype(int) for name, assign in panels.items()}
     places = points if isinstance(points, Mapping) else dict.fromkeys(panels, points)
     require(list(places) == list(panels), "points", list(places), f"sets for the panels {list(panels)}")
     kinds = [] if truth is None else np.unique(truth).tolist()
@@ -139,9 +144,9 @@ def embedding(
     figure, grid = canvas.panels(len(panels), 2.9)
     clustered = [len(np.unique(assign[assign >= 0])) for assign in panels.values()]
     for axes, (name, assign), count in zip(grid, panels.items(), clustered, strict=True):
-        points = np.asarray(places[name], dtype=float)
-        require(points.ndim == 2 and points.shape[1] == 2, "points.shape", points.shape, "(N, 2)")
+        points = canvas.numbers("points", places[name], None, 2)
         require(assign.shape == (len(points),), "clusters.shape", assign.shape, f"({len(points)},)")
+        require(truth is None or np.shape(truth) == assign.shape, "truth.shape", np.shape(truth), f"{assign.shape}")
         area = np.where(assign < 0, canvas.AREA["unseen"], canvas.AREA["seen"])
         rank = _ranks(assign, len(palette) - 1)
         shape = rank if truth is None else np.searchsorted(kinds, truth)
@@ -196,8 +201,9 @@ def label_mix(label_counts: ArrayLike, clusters: ArrayLike | None = None) -> Fig
     clusters : array_like of int, shape (N,), optional
         Sorts the clients by cluster and draws a line between clusters.
     """
-    counts = np.asarray(label_counts, dtype=float)
-    require(counts.ndim == 2, "label_counts.shape", counts.shape, "(N, C)")
+    counts = canvas.numbers("label_counts", label_counts, None, None)
+    if clusters is not None:
+        canvas.numbers("clusters", clusters, len(counts))
     share = counts / np.maximum(counts.sum(1, keepdims=True), 1)
     order = np.arange(len(share)) if clusters is None else np.argsort(clusters, kind="stable")
     by = "" if clusters is None else ", by cluster"
@@ -233,8 +239,9 @@ def surface(
         Decimals written into the cells.
     """
     panels = values if isinstance(values, Mapping) else {"": values}
+    canvas.named("values", panels)
     for table in panels.values():
-        require(np.shape(table) == (len(y), len(x)), "values.shape", np.shape(table), f"{(len(y), len(x))}")
+        canvas.numbers("values", table, len(y), len(x))
     figure = _heat(panels, label, xlabel, ylabel, square=False, ticks=(x, y))
     for axes, table in zip(figure.axes, panels.values(), strict=False):  # the colour bar's axes come last
         image, best = axes.images[0], np.nanmax(table)
@@ -272,8 +279,9 @@ def image_grid(
     rows : sequence of str, optional
         The name of each row, for instance the cluster.
     """
-    pictures = np.asarray(images, dtype=float)
-    shaped = pictures.ndim == 3 or (pictures.ndim == 4 and pictures.shape[1] in (1, 3))
+    declared("columns", columns, Count)
+    pictures = canvas.numbers("images", images)
+    shaped = pictures.size and (pictures.ndim == 3 or (pictures.ndim == 4 and pictures.shape[1] in (1, 3)))
     require(shaped, "images.shape", pictures.shape, "(n, H, W), (n, 1, H, W) or (n, 3, H, W)")
     if pictures.ndim == 3:
         pictures = pictures[:, None]
@@ -318,6 +326,10 @@ def bars(
         Logarithmic axis and values in thousands (k), millions (M), ..., for costs.
     """
     printed = printed or {}
+    canvas.named("measured", {**measured, **printed})
+    for label, value in [*measured.items(), *printed.items()]:
+        ok = canvas.numbers(label, value).size in (1, 2)
+        require(ok, label, value, "a number, or a number and its deviation")
     labels = list(dict.fromkeys([*measured, *printed]))
     figure, axes = canvas.subplots(figsize=(6.4, 0.7 + (0.52 if printed else 0.34) * len(labels)))
     height = 0.38 if printed else 0.7
@@ -349,7 +361,8 @@ def _heat(
     panels: Mapping[str, ArrayLike], label: str, xlabel: str, ylabel: str, *, square: bool = True, ticks=None
 ) -> Figure:
     """Draw matrices as panels under one colour bar."""
-    tables = [np.asarray(t, dtype=float) for t in panels.values()]
+    canvas.named("panels", panels)
+    tables = [canvas.numbers(f"panels[{name!r}]", table, None, None) for name, table in panels.items()]
     figure, grid = canvas.panels(len(panels), 2.6 if square else 3.4)
     low, high = min(map(np.nanmin, tables)), max(map(np.nanmax, tables))
     for axes, name, table in zip(grid, panels, tables, strict=True):
@@ -370,11 +383,23 @@ def _heat(
     return figure
 
 
+def _curve(name: str, frame: object, y: str) -> tuple[np.ndarray, ...]:
+    """Read what :func:`learning_curves` takes for a curve."""
+    if isinstance(frame, pd.DataFrame):
+        return _seeds(frame.reset_index() if frame.index.name == "round" else frame, y)
+    ok = isinstance(frame, tuple | list) and len(frame) in (2, 4)
+    require(ok, name, frame, "a frame, (x, y), or (x, y, low, high)")
+    length = len(canvas.numbers(f"{name}[0]", frame[0], None))
+    return tuple(canvas.numbers(f"{name}[{i}]", part, length) for i, part in enumerate(frame))
+
+
 def _seeds(frame: pd.DataFrame, y: str) -> tuple:
     """Mean over the rows of a round, and a band of one standard deviation where there are several."""
     for column in ("round", y):
         require(column in frame.columns, "column", column, "one of " + ", ".join(map(str, frame.columns)))
-    rounds = frame.dropna(subset=[y]).groupby("round")[y]
+    known = frame.dropna(subset=[y])
+    require(len(known) > 0, "column", y, "scored in at least one round")
+    rounds = known.groupby("round")[y]
     mean, std = rounds.mean(), rounds.std()
     x, middle = mean.index.to_numpy(), mean.to_numpy()
     return (x, middle) if std.isna().all() else (x, middle, (mean - std).to_numpy(), (mean + std).to_numpy())
