@@ -16,7 +16,17 @@ from cflkit.checks import known, require
 from cflkit.data import images
 from cflkit.data.builders import build
 from cflkit.methods import METHODS
-from cflkit.workbook import ledger, notebooks, parameters, places, proof, protocols, records, reproduce
+from cflkit.workbook import (
+    attributes,
+    ledger,
+    notebooks,
+    parameters,
+    places,
+    proof,
+    protocols,
+    records,
+    reproduce,
+)
 
 BAD_INPUT = (ValueError, OSError, ModuleNotFoundError, yaml.YAMLError, zipfile.BadZipFile, tarfile.TarError)
 GOES_ON = "; the same command goes on from the last checkpoint"
@@ -86,6 +96,7 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--root", help="folder for data; by default $CFLKIT_DATA, or ~/.cache/cflkit")
     add("methods", _methods, "list the methods and their parameters")
     _add_experiments(add)
+    _add_attributes(add)
     _add_notebooks(add)
     return top
 
@@ -113,6 +124,13 @@ def _add_experiments(add) -> None:
     command.add_argument("--budget", type=_minutes, help="stop after this time, such as 20m or 1.5h")
     command.add_argument("--background", action="store_true", help="run in a process of its own that writes a log")
     _add_folders(command)
+
+
+def _add_attributes(add) -> None:
+    """Add the one measurement that is no run."""
+    command = add("attributes", _attributes, "measure how well CelebA's attributes tell the label (FedCG, Table 3)",
+                  of_the_book=True)  # fmt: skip
+    command.add_argument("--out", type=Path, default=records.FOLDER, help="folder for the record")
 
 
 def _add_folders(command: Parser) -> None:
@@ -210,6 +228,10 @@ def _reproduce(options) -> None:
     folders["device"] = options.device
     for record in reproduce.reproduce(options.table, options.seeds, options.budget, **folders):
         print(record)
+
+
+def _attributes(options) -> None:
+    print(attributes.write(options.out))
 
 
 def _chapter(options) -> None:
