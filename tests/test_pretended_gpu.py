@@ -8,6 +8,7 @@ from every import ALL, make, model
 from pretend import Pretended, gpu
 from torch import nn
 from torch.func import grad, vmap
+from transfers import CLIENTS, counted
 
 from cflkit.engine.simulation import simulate
 from cflkit.methods import FedAvg
@@ -219,3 +220,35 @@ def test_a_careless_method_runs_on_the_cpu_only(method, fed, settings_of_a_run):
     simulate(method, fed, **settings_of_a_run)
     with gpu(), pytest.raises((RuntimeError, TypeError), match=r"same device|Tensor\.cpu"):
         simulate(method, fed, **settings_of_a_run, device="cuda")
+
+
+# ---------------------------------------------------------------------- what crosses
+# where more may cross for more clients: in methods whose clients take turns
+IN_TURN = {"stocfl chained": "engine/"}  # each goes on from the model of the one before
+IN_TURN |= dict.fromkeys([v for v in ALL if v.startswith("fedcg")], "methods/graph_layers.py")  # counts each batch
+
+
+def more(many, few):
+    """Lines that make more cross for many clients than for few."""
+    return {line: (few[phase][line], n) for phase in few for line, n in many[phase].items() if n > few[phase][line]}
+
+
+@pytest.mark.parametrize("variant", ALL)
+def test_as_much_crosses_for_many_clients_as_for_few(variant, fed):
+    few, many = (counted(variant, fed, clients) for clients in CLIENTS)
+    print(f"{variant:22} {few['round'].total():5} transfers a round")
+    assert few["round"].total() > 0
+    grown = more(many, few)
+    if variant in IN_TURN:
+        assert grown and all(line.startswith(IN_TURN[variant]) for line in grown)
+    else:
+        assert grown == {}
+
+
+KEEPING = ("local", "ditto", "fedper", "scaffold", "fesem", "lcfed")  # what clients keep may lie in files
+
+
+@pytest.mark.parametrize("variant", KEEPING)
+def test_as_much_crosses_to_and_from_the_disk(variant, fed, tmp_path):
+    few, many = (counted(variant, fed, clients, tmp_path / str(clients)) for clients in CLIENTS)
+    assert more(many, few) == {}
