@@ -171,7 +171,7 @@ def equal(found, expected):
 
 
 @pytest.mark.parametrize("variant", ALL)
-def test_a_method_does_there_what_it_does_on_the_cpu(variant, fed, settings_of_a_run, tmp_path):
+def test_a_method_does_there_what_it_does_on_the_cpu(variant, fed, settings_of_a_run):
     settings = settings_of_a_run | {"rounds": 2, "model": model(variant), "evaluate_every": 9, "chunk": 4}
     usual = simulate(make(variant, fed), fed, **settings, trainer="stacked")
     with gpu():
@@ -180,6 +180,16 @@ def test_a_method_does_there_what_it_does_on_the_cpu(variant, fed, settings_of_a
         assert equal(found.server, usual.server)
         assert equal(found.memory.state(), usual.memory.state())
         assert equal(found.rounds, usual.rounds)
+
+
+@pytest.mark.parametrize("trainer", ["lean", "shared"])
+@pytest.mark.parametrize("variant", ["ditto", "ifca", "ifca gradient", "stocfl"])
+def test_other_trainers_run_there_too(variant, trainer, fed, settings_of_a_run):
+    settings = settings_of_a_run | {"rounds": 2, "evaluate_every": 9, "trainer": trainer}
+    usual = simulate(make(variant, fed), fed, **settings)
+    with gpu():
+        found = simulate(make(variant, fed), fed, **settings, device="cuda", chunk=32)
+        assert equal(found.server, usual.server) and equal(found.rounds, usual.rounds)
 
 
 class Dropping(nn.Sequential):

@@ -1,6 +1,6 @@
 """How often a round of each method makes the CPU and a GPU wait for each other: ``python tests/transfers.py``.
 
-Names of methods print the lines of the library that do so as well.
+Given names of methods, it prints the lines of the library that do so as well.
 """
 
 import sys
@@ -45,7 +45,7 @@ def main(names: list[str]) -> None:
     """Print the table."""
     fed = federation.rotated(images.load("digits"), clients=12, samples_per_client=24)
     print(f"{'clients':22}", *(f"{n:5}" for n in CLIENTS))
-    for variant in names or ALL:
+    for variant in (v for v in ALL if not names or v.partition(" ")[0] in names):
         found = [counted(variant, fed, n)["round"] for n in CLIENTS]
         print(f"{variant:22}", *(f"{c.total():5}" for c in found))
         for line in sorted(found[0] | found[-1]) if names else ():
