@@ -28,7 +28,7 @@ MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
 
-.PHONY: help env book test lint unit notebooks pages refresh picture bench $(SLOW) check-links slow-targets clean
+.PHONY: help env book test lint unit notebooks pages refresh picture bench transfers $(SLOW) check-links slow-targets clean
 
 help:  ## list the targets
 	@echo "usage: make TARGET [PYTHON=python3.11] [JOBS=2]"
@@ -84,6 +84,9 @@ picture: env  ## draw the README's picture from the run records
 
 bench: env  ## time one round of every workload beside the usual loop (minutes; wants a quiet machine)
 	@$(FIXED) $(PY) -m benchmarks.engine
+
+transfers: env  ## how often each method makes the CPU and a GPU wait for each other, without a GPU
+	@$(FIXED) $(PY) tests/transfers.py $(METHODS)
 
 test-slow: env  ## the unit tests that take minutes
 	@$(PYTEST) -n $(JOBS) -m slow tests

@@ -390,9 +390,8 @@ def test_matching_recovers_a_common_model_from_shuffled_copies_exactly(name, sha
     copies = torch.stack([shuffled(common, model, seed) for seed in range(3)])
     x = torch.randn(5, *shape, dtype=torch.float64)
     assert torch.allclose(model.forward(copies[1], x), model.forward(common, x), atol=1e-12)
-    for copy in copies:
-        assert torch.equal(align(copy, common, model), common)
-    near = align(copies[0], model.init(4), model)  # a centre whose units are others
+    assert torch.equal(align(copies, [common] * 3, model), common.expand(3, -1))
+    [near] = align(copies[:1], [model.init(4)], model)  # a centre whose units are others
     assert torch.allclose(model.forward(near, x), model.forward(common, x), atol=1e-12)
     groups = torch.zeros(3, dtype=torch.int64)
     found = matched_mean(Rows([copies]), groups, common[None], model)[0]
@@ -442,7 +441,7 @@ def test_matching_leaves_inputs_where_they_are_and_takes_a_model_that_says_nothi
     model = Model(normalised_inputs)
     assert alignable(model, (3, 4, 4))
     common = shaken(model)
-    assert torch.equal(align(shuffled(common, model, 1), common, model), common)
+    assert torch.equal(align([shuffled(common, model, 1)], [common], model)[0], common)
     assert alignable(Model(zeros), (1, 1, 2))
 
 
@@ -468,7 +467,7 @@ def test_units_that_differ_in_their_bias_alone_are_matched():
     model = Model(lambda: nn.Sequential(nn.Flatten(), nn.Linear(1, 2), nn.Linear(2, 1)))
     centre = torch.tensor([1.0, 1, 5, -5, 2, 3, 0], dtype=torch.float64)  # two weights of 1, biases 5 and -5
     turned = torch.tensor([1.0, 1, -5, 5, 3, 2, 0], dtype=torch.float64)
-    assert torch.equal(align(turned, centre, model), centre)
+    assert torch.equal(align([turned], [centre], model)[0], centre)
 
 
 @pytest.mark.parametrize("weights", ["uniform", "n"])

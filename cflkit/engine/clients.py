@@ -1,6 +1,8 @@
 """What clients hold: their images, as a model sees them."""
 
 from collections.abc import Sequence
+from functools import cached_property
+from itertools import accumulate, pairwise
 
 import torch
 from torch import Tensor
@@ -65,9 +67,17 @@ class Data:
 
     def __getitem__(self, i: int) -> tuple[Tensor, Tensor]:
         """Images (n_i, C, H, W) and labels (n_i,) of the chunk's client `i`."""
-        where = self._where(i)
-        x = self._pixels(self._samples.pool[self._samples.index[where]])
-        return x, self._samples.y[where].to(x.device)
+        raw, y, spans = self._moved
+        return self._pixels(raw[spans[i]]), y[spans[i]]
+
+    @cached_property
+    def _moved(self) -> tuple[Tensor, Tensor, list[slice]]:
+        """Pixels and labels of the whole chunk where the model is, in two transfers, and whose they are."""
+        where = torch.cat([self._where(i) for i in range(len(self))])
+        raw, y = self._samples.pool[self._samples.index[where]], self._samples.y[where]
+        ends = accumulate(self.sizes.tolist(), initial=0)
+        device = self._pixels.device
+        return raw.to(device), y.to(device), [slice(a, b) for a, b in pairwise(ends)]
 
     def tags(self, i: int) -> Tensor | None:
         """The true domain (n_i,) of each of client `i`'s images, where known; for oracles only."""
@@ -83,6 +93,8 @@ class Data:
         part = Data(self._samples, self.clients[i : i + 1], self._pixels, self.classes)
         part.positions = None if self.positions is None else self.positions[i : i + 1]
         part.sizes = self.sizes[i : i + 1]
+        raw, y, spans = self._moved
+        part._moved = raw[spans[i]], y[spans[i]], [slice(None)]
         return part
 
     def split(self, share: float, seed: int) -> tuple["Data", "Data"]:
@@ -104,7 +116,7 @@ class Data:
             part.sizes = torch.tensor([len(p) for p in part.positions])
         return parts[0], parts[1]
 
-    def _where(self, i: int) -> Tensor | slice:
-        """Which rows of the samples are client `i`'s."""
-        begin, end = self._samples.offset[self.clients[i]], self._samples.offset[self.clients[i] + 1]
-        return slice(int(begin), int(end)) if self.positions is None else int(begin) + self.positions[i]
+    def _where(self, i: int) -> Tensor:
+        """Which rows (n_i,) of the samples are client `i`'s."""
+        begin, end = self._samples.offset[self.clients[i] :][:2].tolist()
+        return torch.arange(begin, end) if self.positions is None else begin + self.positions[i]

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from cflkit.checks import require
-from cflkit.engine.rows import Part, Rowwise, part, row
+from cflkit.engine.rows import Dense, Part, Rowwise, part, row
 
 
 class Memory:
@@ -106,9 +106,19 @@ class ChunkMemory:
 
     def get(self, name: str, default: Rowwise) -> Tensor:
         """Rows (m, P) under `name`; `default` is shared (P,), or one a client."""
-        kept = (self._memory.get(name, client) for client in self._clients)
-        return torch.stack([row(default, i) if k is None else k.to(self._device) for i, k in enumerate(kept)])
+        kept = {i: self._memory.get(name, client) for i, client in enumerate(self._clients)}
+        kept = {i: value for i, value in kept.items() if value is not None}
+        rows = torch.stack(list(kept.values())).to(self._device) if kept else None  # all in one transfer
+        if len(kept) == len(self._clients):
+            return rows
+        found = torch.stack([row(default, i) for i in range(len(self._clients))])
+        if kept:
+            found[list(kept)] = rows
+        return found
 
     def __setitem__(self, name: str, rows: Part | Tensor) -> None:
-        for client, value in zip(self._clients, part(rows), strict=True):
+        rows = part(rows)
+        if self._memory.folder is not None and self._device.type != "cpu":
+            rows = Dense(rows.dense().cpu())  # all in one transfer
+        for client, value in zip(self._clients, rows, strict=True):
             self._memory.put(name, client, value, self._round)

@@ -3,6 +3,8 @@
 import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
 
 import numpy as np
 import torch
@@ -52,6 +54,14 @@ class Work:
     shift: Rowwise | None = None
     objective: Callable[[nn.Module, Tensor, Tensor], Tensor] = cross_entropy
     keys: tuple[int, int] = (0, 0)
+
+    @cached_property
+    def positions(self) -> list[list[Tensor]]:
+        """The batches where the model is, all moved in one transfer."""
+        sizes = [len(batch) for batches in self.batches for batch in batches]
+        flat = np.concatenate([batch for batches in self.batches for batch in batches] or [np.arange(0)])
+        moved = iter(torch.from_numpy(flat).to(self.model.device).split(sizes))
+        return [list(islice(moved, len(batches))) for batches in self.batches]
 
     @property
     def plain_loss(self) -> bool:
@@ -113,7 +123,7 @@ class Trainer:
         rule = descent(work, i, [p for p in module.parameters() if p.requires_grad])
         x, y = work.data[i]
         with work.dropout(client):
-            for b, batch in enumerate(work.batches[i]):
+            for b, batch in enumerate(work.positions[i]):
                 try:
                     whole = len(batch) == len(y) and optimiser.batch_size is None
                     xb, yb = (x, y) if whole else (x[batch], y[batch])

@@ -1,5 +1,6 @@
 """FedCG (Caldarola et al. 2021): domains per image, domain-specific residuals, and a graph between them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from typing import Literal
@@ -183,19 +184,19 @@ class FedCG(Method):
         decay = local.optimiser.weight_decay
         require(decay == 0 or "student" not in parts, "weight_decay", decay, "0: the student has none")
         trained = local.sgd(begin, _Tagged(data, domain), objective=objective, model=graph).dense()
-        counts = torch.stack([torch.bincount(d, minlength=self.domains) for d in domain])
+        counts = torch.stack([F.one_hot(d, self.domains).sum(0) for d in domain])
         return {name: trained[:, span] for name, span in parts.items() if name != "A"} | {"images": counts}
 
-    def label(self, down, data, base: Model) -> list[Tensor]:
+    def label(self, down, data, base: Model) -> Sequence[Tensor]:
         """The domain of every image (n_i,) of each client; none of them changes during a round."""
         if self.clusters == "oracle":
             require(data.tags(0) is not None, "clusters", "oracle", "another where images have no true domain")
             tags = [data.tags(i) for i in range(len(data))]
             top = int(torch.cat(tags).max())
             require(top < self.domains, "domains", self.domains, f"above the largest true domain, {top}")
-            return tags
+            return torch.cat(tags).to(base.device).split(data.sizes.tolist())
         if self.clusters == "kmeans":
-            return [c.expand(int(n)) for c, n in zip(down["cluster"], data.sizes, strict=True)]
+            return down["cluster"].repeat_interleave(data.sizes).to(base.device).split(data.sizes.tolist())
         classifier = self.classifier(base, data.shape)
         with torch.no_grad():
             return [
@@ -239,7 +240,7 @@ class FedCG(Method):
 class _Tagged:
     """A chunk's data whose labels carry the image's domain too: y + classes * domain."""
 
-    def __init__(self, data, domain: list[Tensor]):
+    def __init__(self, data, domain: Sequence[Tensor]):
         self._data, self._domain = data, domain
 
     def __getattr__(self, name):
@@ -250,7 +251,7 @@ class _Tagged:
 
     def __getitem__(self, i: int) -> tuple[Tensor, Tensor]:
         x, y = self._data[i]
-        return x, y + self._data.classes * self._domain[i].to(y)
+        return x, y + self._data.classes * self._domain[i]
 
 
 @lru_cache(maxsize=2)  # a full W is large

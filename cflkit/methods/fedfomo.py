@@ -66,7 +66,8 @@ class FedFomo(Method):
     def client(self, down, memory, data, local):
         held, train = data.split(self.holdout, local.seed)
         start, weight = down["own"].dense(), []
-        for i, (own, offers) in enumerate(zip(start, down["offers"], strict=True)):
+        offered = Pick(down["offers"].table, down["offers"].index.to(start.device))
+        for i, (own, offers) in enumerate(zip(start, offered, strict=True)):
             losses = local.losses(torch.cat([own[None], offers]), held.take(i))[0]
             gap = offers - own
             gain = (losses[0] - losses[1:]) / gap.norm(dim=1)

@@ -69,12 +69,12 @@ class IFCA(Clustered):
             if self.share:
                 models[:, body] = everybody[body]
         assign = server["assign"].clone()
-        assign[clients] = cluster.cpu()
+        assign[clients] = cluster
         return {"models": models, "assign": assign}
 
     def client_choose(self, down, memory, data, local):
         """Take the model with the least loss (m,)."""
-        return {"cluster": local.losses(down["models"], data).argmin(1)}
+        return {"cluster": local.losses(down["models"], data).argmin(1).cpu()}
 
     def client(self, down, memory, data, local):
         cluster = self.client_choose(down, memory, data, local)["cluster"]
@@ -89,4 +89,4 @@ class IFCA(Clustered):
 
     def serve(self, server, clients, net):
         chosen = net.call(clients, self.client_choose, down={"models": server["models"]})["cluster"]
-        return Pick(server["models"], chosen.dense().cpu())
+        return Pick(server["models"], chosen.dense())

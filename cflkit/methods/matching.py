@@ -6,8 +6,10 @@ width is fixed and the score is the squared distance to the centre's unit, solve
 """
 
 import math
+from collections.abc import Iterable
 from itertools import pairwise
 
+import numpy as np
 import torch
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
@@ -34,32 +36,35 @@ def matched_mean(
     weights : Tensor (m,), optional
         Weight of each client.
     """
-    aligned = (align(w, centres[g], model) for w, g in zip(rows, groups.tolist(), strict=True))
-    return Rows([torch.stack(list(aligned))]).mean_by(groups, len(centres), keep=centres, weights=weights)
+    aligned = align(rows, (centres[g] for g in groups.tolist()), model)
+    return Rows([aligned]).mean_by(groups, len(centres), keep=centres, weights=weights)
 
 
-def align(vector: Tensor, centre: Tensor, model: Model) -> Tensor:
-    """Permute the hidden units of `vector` (P,), layer by layer, to lie closest to `centre`'s; same function.
+def align(vectors: Iterable[Tensor], centres: Iterable[Tensor], model: Model) -> Tensor:
+    """Permute the hidden units of m vectors (P,), layer by layer, to lie closest to their centres'; a copy (m, P).
 
-    A unit is its incoming weights and its bias; scale, offset and running statistics of its normalisation go along.
+    No function changes. A unit is its incoming weights and its bias; scale, offset and running statistics of its
+    normalisation go along.
     """
-    out = vector.clone()
-    mine, goal = model.views(out), model.views(centre)
+    out = torch.stack(list(vectors))
+    mine, goals = [model.views(v) for v in out], [model.views(c) for c in centres]
     layers = _layers(model)
-    before = torch.arange(mine[f"{layers[0]}.weight"].shape[:2][-1])  # an image's channels or pixels stay
+    entries = mine[0][f"{layers[0]}.weight"].shape[:2][-1]  # an image's channels or pixels stay
+    orders = torch.arange(entries, device=out.device).expand(len(out), -1)
     for layer in layers:
-        weight = mine[f"{layer}.weight"]
-        if weight.dim() == 1:  # a normalisation: its numbers follow the units of the layer below
-            _permute(mine, layer, before)
-            continue
-        blocks = weight.reshape(len(weight), len(before), -1)  # so do inputs; a map is a block of them
-        weight.copy_(blocks[:, before].reshape(weight.shape))
-        if layer == layers[-1]:
-            break  # outputs are classes: they have an order
-        ours, theirs = _units(mine, layer), _units(goal, layer)
-        cost = torch.cdist(theirs, ours).square().cpu().numpy()
-        before = torch.from_numpy(linear_sum_assignment(cost)[1])
-        _permute(mine, layer, before)
+        if len(model.shapes[f"{layer}.weight"]) > 1:  # inputs follow the units of the layer below
+            for views, order in zip(mine, orders, strict=True):
+                weight = views[f"{layer}.weight"]
+                blocks = weight.reshape(len(weight), len(order), -1)  # a map is a block of them
+                weight.copy_(blocks[:, order].reshape(weight.shape))
+            if layer == layers[-1]:
+                break  # outputs are classes: they have an order
+            pairs = zip(goals, mine, strict=True)
+            cost = torch.stack([torch.cdist(_units(g, layer), _units(v, layer)).square() for g, v in pairs])
+            best = np.stack([linear_sum_assignment(c)[1] for c in cost.cpu().numpy()])
+            orders = torch.from_numpy(best).to(out.device)
+        for views, order in zip(mine, orders, strict=True):  # so do the numbers of a normalisation
+            _permute(views, layer, order)
     return out
 
 
@@ -76,7 +81,7 @@ def alignable(model: Model, shape: tuple[int, int, int]) -> bool:
     one, other = model.init(0), model.init(1)
     x = torch.arange(4 * math.prod(shape), dtype=model.dtype, device=model.device).sin().view(4, *shape)
     with torch.no_grad():
-        before, after = (model.forward(vector, x) for vector in (one, align(one, other, model)))
+        before, after = (model.forward(vector, x) for vector in (one, align([one], [other], model)[0]))
     return bool(1e3 * (after - before).norm() <= before.norm())
 
 

@@ -326,7 +326,7 @@ class Shared(Trainer):
                 terms.append((term.weight, inside, term.anchor[i][net.first :][inside]))
             coordinates = _client(
                 net, [z[i] for z in outputs], pulls, products.grams[i], a[span], tails[i], targets[span],
-                work.batches[i], terms, work.optimiser,
+                work.positions[i], terms, work.optimiser,
             )  # fmt: skip
             for column, value in zip(factors, coordinates, strict=True):
                 column.append(value)
@@ -389,8 +389,6 @@ def _client(net, outputs, pulls, gram, a, tail, target, batches, terms, optimise
     room = a.new_empty(max((len(b) for b in batches), default=0), net.h)
     for step, batch in enumerate(batches):
         whole = optimiser.batch_size is None
-        if not whole:
-            batch = torch.from_numpy(batch).to(a.device)
         rows = (lambda t: t) if whole else (lambda t, batch=batch: t[batch])
         # forward: z = p (X W0^T + b0) + sum q (X Omega^T + omega) + (X X^T + 1) A
         z = room[: len(batch)]
