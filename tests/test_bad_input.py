@@ -37,7 +37,8 @@ def test_unknown_names_are_answered_with_the_known_ones(digits, fed, settings_of
     refused("option = 'client': must be one of .*clients.*", federation.rotated, digits, client=3)
     refused("builder = 'bent': must be one of .*rotated.*", federation.build, {"builder": "bent", "images": "usps"})
     refused(r"config = \['builder'\]: must be a dict with 'images'", federation.build, {"builder": "rotated"})
-    for model, line in (("lenett", "name = 'lenett': must be one of .*"), (3, "model = 3: must be a name, or .*")):
+    no_model = "model = 3: must be a text or a function"
+    for model, line in (("lenett", "name = 'lenett': must be one of .*"), (3, no_model)):
         refused(line, Simulation, FedAvg(), fed, **settings_of_a_run | {"model": model})
 
 
@@ -50,9 +51,9 @@ def test_learning_rates(lr):
 @pytest.mark.parametrize(
     ("line", "settings"),
     [
-        ("batch_size = 0: must be an integer, 1 or more", {"batch_size": 0}),
-        ("batch_size = -5: must be an integer, 1 or more", {"batch_size": -5}),
-        ("steps = 0: must be an integer, 1 or more", {"steps": 0}),
+        ("batch_size = 0: must be an integer, 1 or more or None", {"batch_size": 0}),
+        ("batch_size = -5: must be an integer, 1 or more or None", {"batch_size": -5}),
+        ("steps = 0: must be an integer, 1 or more or None", {"steps": 0}),
         ("epochs = -1: must be an integer, 0 or more", {"epochs": -1}),
         (r"momentum = 1.0: must be a finite number, in \[0, 1\)", {"momentum": 1.0}),
         ("weight_decay = -0.1: must be a finite number, 0 or more", {"weight_decay": -0.1}),
@@ -73,10 +74,10 @@ def test_local_training(line, settings):
         (r"participation = '10%': must be a finite number, in \(0, 1\]", {"participation": "10%"}),
         ("rounds = -1: must be an integer, 0 or more", {"rounds": -1}),
         ("personal_clients = -1: must be an integer, 0 or more", {"personal_clients": -1}),
-        ("personal_every = 0: must be an integer, 1 or more", {"personal_every": 0}),
+        ("personal_every = 0: must be an integer, 1 or more or None", {"personal_every": 0}),
         ("evaluate_every = 0: must be an integer, 1 or more", {"evaluate_every": 0}),
         ("checkpoint_every = -2: must be an integer, 1 or more", {"checkpoint_every": -2}),
-        ("chunk = 0: must be an integer, 1 or more", {"chunk": 0}),
+        ("chunk = 0: must be an integer, 1 or more or None", {"chunk": 0}),
         ("dtype = 'float16': must be one of float32, float64", {"dtype": "float16"}),
         ("dtype = torch.float64: must be one of float32, float64", {"dtype": torch.float64}),
         ("trainer = 'fast': must be one of auto, lean, stacked, .*", {"trainer": "fast"}),
@@ -217,7 +218,6 @@ def kept(tmp_path_factory):
         ({"method": StoCFL()}, "method"),
         ({"local": SGD(0.2, batch_size=10)}, "local"),
         ({"model": "mlp8"}, "model"),
-        ({"rounds": 3}, "rounds"),
         ({"participation": 0.6}, "participation"),
         ({"seed": 1}, "seed"),
         ({"dtype": "float32"}, "dtype"),
@@ -239,6 +239,12 @@ def test_a_checkpoint_of_another_configuration(changed, what, kept):
         call["federation"] = replace(fed, train=replace(fed.train, y=(fed.train.y + 1) % 10))
     line = rf"checkpoint = '.*state\.pt': must be of this configuration; {what} was .* and is now .*"
     refused(line, simulate, call.pop("method"), call.pop("federation"), checkpoint=folder, **call)
+
+
+def test_fewer_rounds_than_are_done(kept):
+    folder, settings, fed = kept
+    refused(r"rounds = 1: must be at least the 2 that the checkpoint .*state\.pt holds",
+            simulate, Ditto(), fed, checkpoint=folder, **settings | {"rounds": 1})  # fmt: skip
 
 
 @pytest.mark.parametrize("keep", [0.0, 0.01, 0.3, 0.7, 0.99, 0.999])
@@ -285,8 +291,8 @@ def test_a_checkpoint_whose_client_memory_is_damaged(kept, tmp_path):
     folder, settings, fed = kept
     shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
     row = sorted((tmp_path / "memory").iterdir())[0]
-    row.write_bytes(row.read_bytes()[:-8])
-    refused(rf"memory = '.*{row.name}': must be a whole row; delete its checkpoint to start anew",
+    row.write_bytes(row.read_bytes()[:-40])
+    refused(rf"memory = '.*{row.name}': must be the whole row of its client; delete its checkpoint to start anew",
             simulate, Ditto(), fed, checkpoint=tmp_path, **settings)  # fmt: skip
 
 

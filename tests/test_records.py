@@ -73,7 +73,7 @@ def test_a_protocol_may_keep_a_share_of_the_clients_away(fed):
     away = round(0.3 * fed.clients)
     for run in (one, two):
         assert len(run.scoring.groups["unseen_"]) == away and len(run.scoring.groups[""]) == fed.clients - away
-        assert not set(run.unseen.tolist()) & set(torch.cat(run.schedule).tolist())
+        assert not set(run.scoring.groups["unseen_"].tolist()) & set(torch.cat(run.schedule).tolist())
     assert one.unseen.tolist() != two.unseen.tolist()
     assert len(protocols.simulation("stocfl_femnist_unseen", "fedavg", rounds=3, **settings).unseen) == away
 

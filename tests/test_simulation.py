@@ -15,7 +15,7 @@ from torch import nn
 
 from cflkit import federation, metrics
 from cflkit.data.federation import Samples
-from cflkit.engine.fast import stacked
+from cflkit.engine.fast.stacked import Stacked
 from cflkit.engine.sgd import SGD
 from cflkit.engine.simulation import History, Simulation, fitting, schedule, simulate
 from cflkit.methods import IFCA, Ditto, FedAvg, LocalOnly, StoCFL
@@ -187,8 +187,8 @@ def test_chunk_and_trainer_change_a_result_by_rounding_at_most(
 ):
     settings = settings_of_a_run | {"model": model(variant), "rounds": 2, "evaluate_every": 9}
     usual = simulate(make(variant, fed), fed, **settings, trainer="lean")
-    together, calls = stacked.sgd, []
-    monkeypatch.setattr(stacked, "sgd", lambda *a: calls.append(1) or together(*a))
+    together, calls = Stacked.train, []
+    monkeypatch.setattr(Stacked, "train", lambda *a: calls.append(1) or together(*a))
     other = simulate(make(variant, fed), fed, **settings, trainer=trainer, chunk=5)
     assert bool(calls) == (trainer == "stacked" and variant not in LEAN)
     assert set(usual.server) == set(other.server)

@@ -1,0 +1,146 @@
+"""What a run promises: checkpoints are its own, divergence is said, frozen layers stay, more rounds can follow."""
+
+import warnings
+
+import pytest
+import torch
+from every import bits, remembered
+from filelock import FileLock
+from torch import nn
+
+from cflkit.engine.checkpoint import BusyError
+from cflkit.engine.fast import trainers
+from cflkit.engine.sgd import SGD
+from cflkit.engine.simulation import Simulation, simulate
+from cflkit.methods import Ditto, FedAvg, FedProx, LocalOnly
+
+
+class Net(nn.Module):
+    """Two dense layers with an activation that the printed structure does not show."""
+
+    def __init__(self, activation=torch.relu, frozen=False):
+        super().__init__()
+        self.first, self.last, self.activation = nn.Linear(64, 8), nn.Linear(8, 10), activation
+        self.first.requires_grad_(not frozen)
+
+    def forward(self, x):
+        return self.last(self.activation(self.first(x.flatten(1))))
+
+
+def relu():
+    return Net()
+
+
+def tanh():
+    return Net(torch.tanh)
+
+
+tanh.__qualname__ = relu.__qualname__  # as two lambdas have
+
+
+def test_a_finished_run_goes_on_to_more_rounds(fed, settings_of_a_run, tmp_path):
+    whole = simulate(Ditto(), fed, **settings_of_a_run | {"rounds": 5, "evaluate_every": 2})
+    simulate(Ditto(), fed, checkpoint=tmp_path, **settings_of_a_run | {"rounds": 3, "evaluate_every": 2})
+    more = simulate(Ditto(), fed, checkpoint=tmp_path, **settings_of_a_run | {"rounds": 5, "evaluate_every": 2})
+    assert bits(more.server) == bits(whole.server) and remembered(more.memory) == remembered(whole.memory)
+    assert more.rounds[:3] == whole.rounds[:3] and more.rounds[4:] == whole.rounds[4:]
+    assert whole.rounds[3].items() <= more.rounds[3].items()
+    assert "accuracy" in more.rounds[3]  # it was the last once
+
+
+def test_a_checkpoint_of_another_network_is_refused(fed, settings_of_a_run, tmp_path):
+    settings = settings_of_a_run | {"checkpoint": tmp_path}
+    simulate(FedAvg(), fed, **settings | {"model": relu})
+    simulate(FedAvg(), fed, **settings | {"model": relu})
+    with pytest.raises(ValueError, match=r"state\.pt': must be of this network; it was trained with another one$"):
+        simulate(FedAvg(), fed, **settings | {"model": tanh})
+
+
+def test_one_process_at_a_time(fed, settings_of_a_run, tmp_path):
+    with FileLock(tmp_path / "lock"), pytest.raises(BusyError, match=r"^checkpoint = '.*': must be free; another"):
+        simulate(FedAvg(), fed, checkpoint=tmp_path, **settings_of_a_run)
+    assert simulate(FedAvg(), fed, checkpoint=tmp_path, **settings_of_a_run).final["round"] == 3
+
+
+@pytest.mark.parametrize("method", [FedAvg(), LocalOnly()], ids=lambda m: m.name)
+def test_divergence_is_said(method, fed, settings_of_a_run):
+    with pytest.warns(RuntimeWarning, match=rf"^{method.name} has diverged by round \d: .* not finite$"):
+        wild = simulate(method, fed, **settings_of_a_run | {"local": SGD(1e200)})
+    assert wild.final["diverged"] is True
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert all("diverged" not in row for row in simulate(method, fed, **settings_of_a_run).rounds)
+
+
+@pytest.mark.parametrize("trainer", ["lean", "stacked", "shared", "auto"])
+def test_frozen_layers_stay_frozen(trainer, fed, settings_of_a_run):
+    sgd = SGD(0.1, epochs=2, momentum=0.9, weight_decay=0.1)
+    settings = settings_of_a_run | {"model": lambda: Net(frozen=True), "trainer": trainer, "local": sgd}
+    run = Simulation(FedProx(mu=0.5), fed, **settings)
+    begin, end = run.task.init()[0], run.run().server["model"]
+    assert run.model.parameters == ["last.weight", "last.bias"]
+    assert run.model.carried == ["first.weight", "first.bias"]
+    # FedAvg's sum of equal numbers rounds
+    torch.testing.assert_close(end[run.model.trainable :], begin[run.model.trainable :], rtol=0, atol=1e-15)
+    assert (end[: run.model.trainable] - begin[: run.model.trainable]).abs().max() > 0.01
+
+
+def test_a_network_without_anything_to_train_is_refused(fed, settings_of_a_run):
+    with pytest.raises(ValueError, match=r"^model = 'Linear': must be a network with something to train$"):
+        Simulation(FedAvg(), fed, **settings_of_a_run | {"model": lambda: nn.Linear(64, 10).requires_grad_(False)})
+
+
+@pytest.mark.parametrize(
+    "model",
+    [lambda: nn.Linear(64, 10), lambda: nn.Sequential(nn.Flatten(), nn.Linear(64, 9)), nn.Linear(64, 10), int],
+)
+def test_networks_that_do_not_fit_the_images(model, fed, settings_of_a_run):
+    with pytest.raises(ValueError, match=r"^model = .*: must be a (network that maps images|name, or a function)"):
+        Simulation(FedAvg(), fed, **settings_of_a_run | {"model": model})
+
+
+@pytest.mark.parametrize(
+    ("changed", "line"),
+    [
+        ({"rounds": 2.5}, "rounds = 2.5: must be an integer, 0 or more"),
+        ({"rounds": None}, "rounds = None: must be an integer, 0 or more"),
+        ({"rounds": True}, "rounds = True: must be an integer, 0 or more"),
+        ({"chunk": 2.5}, "chunk = 2.5: must be an integer, 1 or more or None"),
+        ({"workers": 1.5}, "workers = 1.5: must be an integer, 1 or more"),
+        ({"workers": "2"}, "workers = '2': must be an integer, 1 or more"),
+        ({"local": 0.1}, "local = 0.1: must be of type SGD"),
+        ({"local": None}, "local = None: must be of type SGD"),
+        ({"checkpoint": 5}, "checkpoint = 5: must be a text or of type Path or None"),
+        ({"checkpoint_every": 0.5}, "checkpoint_every = 0.5: must be an integer, 1 or more"),
+        ({"evaluate_every": 1.5}, "evaluate_every = 1.5: must be an integer, 1 or more"),
+        ({"personal_clients": "all"}, "personal_clients = 'all': must be an integer, 0 or more"),
+        ({"participation": True}, "participation = True: must be a finite number, in (0, 1]"),
+        ({"participation": "0.5"}, "participation = '0.5': must be a finite number, in (0, 1]"),
+        ({"seed": 0.5}, "seed = 0.5: must be an integer, 0 or more"),
+        ({"seed": "0"}, "seed = '0': must be an integer, 0 or more"),
+        ({"seed": None}, "seed = None: must be an integer, 0 or more"),
+        ({"seed": -1}, "seed = -1: must be an integer, 0 or more"),
+        ({"progress": 1}, "progress = 1: must be True or False"),
+        ({"debug": "no"}, "debug = 'no': must be True or False"),
+        ({"arrival": [1] * 12}, "arrival = [1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1]: must be of type Tensor or None"),
+        ({"model": None}, "model = None: must be a text or a function"),
+        ({"method": "fedavg"}, "method = 'fedavg': must be a method with its hyper-parameters, such as FedAvg()"),
+        ({"federation": None}, "federation = None: must be of type Federation"),
+        ({"dtype": "float16"}, "dtype = 'float16': must be one of float32, float64"),
+        ({"trainer": None}, "trainer = None: must be one of auto, lean, stacked, shared"),
+    ],
+)
+def test_settings_of_the_wrong_kind(changed, line, fed, settings_of_a_run):
+    settings = {"method": FedAvg(), "federation": fed, **settings_of_a_run, **changed}
+    with pytest.raises(ValueError) as caught:
+        Simulation(settings.pop("method"), settings.pop("federation"), **settings)
+    assert str(caught.value) == line
+
+
+def test_a_class_is_no_method(fed, settings_of_a_run):
+    with pytest.raises(ValueError, match=r"^method = .*FedAvg.*: must be a method with its hyper-parameters"):
+        Simulation(FedAvg, fed, **settings_of_a_run)
+
+
+def test_debugging_trains_by_the_reference_alone():
+    assert [type(t).__name__ for t in trainers("auto", debug=True)] == ["Trainer"]
