@@ -4,13 +4,14 @@ import json
 import os
 import subprocess
 import sys
+from datetime import date
 
 import pytest
 import yaml
 
 from cflkit import __version__
 from cflkit.workbook import console as console
-from cflkit.workbook import ledger, protocols, reproduce
+from cflkit.workbook import papers, reproduce, schema
 
 
 def test_version_and_methods(capsys):
@@ -31,25 +32,26 @@ def test_datasets_are_listed_with_their_state(capsys, tmp_path):
 @pytest.fixture
 def toy(tmp_path, monkeypatch):
     """A protocol on the bundled digits, in place of the real ones."""
-    file = tmp_path / "protocols.yaml"
     protocol = {
-        "feeds": "nothing", "federation": {"builder": "rotated", "images": "digits", "clients": 8},
+        "paper": "ours", "feeds": "nothing", "federation": {"builder": "rotated", "images": "digits", "clients": 8},
         "model": "mlp8", "local": {"lr": 0.1}, "rounds": 3, "cost": {"each": [1, 0.1], "b": [2, 0.1]},
-        "methods": {"a": {"name": "fedavg"}, "b": {"name": "oracle"}},
+        "methods": {"a": {"name": "fedavg"}, "b": {"name": "oracle"}}, "assumed": ["everything"],
     }  # fmt: skip
-    file.write_text(yaml.safe_dump({"protocols": {"toy": protocol}}))
-    monkeypatch.setattr(protocols, "FILE", file)
     rows = {"A": {"label": "a", "printed": {"method": "MD-ICFL-1"}}, "B": {"label": "b"}}
     where = {"table": "Table 4", "participation": 1.0, "metric": "ARI"}
     table = {"paper": "mdicfl", "title": "T", "protocol": "toy", "where": where, "metric": "accuracy", "seeds": 2,
-             "tolerance": 1.0, "note": "", "rows": rows}  # fmt: skip
-    claim = {"id": "c", "says": "", "parts": {"p": {"above": "toy/a", "than": 1}}}
-    monkeypatch.setattr(ledger, "tables", lambda: {"t": table})
-    monkeypatch.setattr(ledger, "claims", lambda: {"mdicfl": [claim]})
+             "tolerance": 1.0, "rows": rows}  # fmt: skip
+    claim = {"id": "c", "says": "", "since": date(2000, 1, 1), "parts": {"p": {"above": "toy/a", "than": 1}}}
+    out = [{"paper": paper, "item": "all", "because": "not here", "where": {}} for paper in schema.CHAPTERS]
+    files = {"protocols": {"protocols": {"toy": protocol}}, "tables": {"tables": {"t": table}, "left_out": out},
+             "claims": {"rules_since": date(2000, 1, 1), "gates": {"toy": "none"}, "mdicfl": [claim],
+                        **{paper: [] for paper in schema.CHAPTERS if paper != "mdicfl"}}}  # fmt: skip
+    for name, content in files.items():
+        (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(content))
+    (tmp_path / "results.yaml").symlink_to(papers.PAPERS / "results.yaml")
+    monkeypatch.setattr(papers, "PAPERS", tmp_path)
     monkeypatch.chdir(tmp_path)
-    protocols.protocols.cache_clear()
-    yield tmp_path
-    protocols.protocols.cache_clear()
+    return tmp_path
 
 
 def test_run_writes_a_record_a_method_and_seed_and_computes_none_twice(toy, capsys):
@@ -80,7 +82,7 @@ def test_a_table_is_filled_cheapest_first_and_nothing_twice(toy, capsys):
     assert capsys.readouterr().out == ""
     assert console.main(["ledger", "--out", "out"]) == 0
     said = capsys.readouterr().out
-    assert "0 runs missing" in said and "holds (preliminary: 2 seeds)" in said
+    assert "0 runs missing" in said and "preliminary: points to “holds” (2 seeds)" in said
 
 
 @pytest.mark.parametrize(
@@ -100,7 +102,7 @@ def test_a_run_stops_in_the_middle_and_the_next_call_goes_on(stop, end, line, to
     said = dict(zip((0, 130), capsys.readouterr(), strict=True))[end]
     assert said.endswith(f"{line}; the same command goes on from the last checkpoint\n")
     monkeypatch.undo()
-    monkeypatch.setattr(protocols, "FILE", toy / "protocols.yaml")
+    monkeypatch.setattr(papers, "PAPERS", toy)
     monkeypatch.chdir(toy)
     assert (toy / "runs" / "toy" / "a-s0" / "state.pt").exists()
     again = reproduce.run("toy", "a", 0, out=toy / "out", progress=False)

@@ -1,13 +1,15 @@
 """Run records: what identifies a run, what stands apart, and that they are whole."""
 
 import json
+from types import SimpleNamespace
 
 import pytest
 import torch
+from made import record
 
 from cflkit import methods
 from cflkit.engine.simulation import Simulation
-from cflkit.workbook import protocols, records
+from cflkit.workbook import measured, protocols, records
 
 
 @pytest.fixture
@@ -39,21 +41,145 @@ def test_seed_and_machine_do_not_change_the_identity_and_all_else_does(finished)
         assert records.identity(config | {name: "another"}) != records.identity(config), name
 
 
+def test_no_list_is_cut(finished, tmp_path):
+    run, history = finished
+    history.rounds[-1]["sizes"] = sizes = list(range(30, 0, -1))
+    assert json.loads(records.write("toy", "stocfl", run, history, tmp_path).read_text())["final"]["sizes"] == sizes
+
+
+def test_every_clients_accuracy_is_kept_with_four_digits(finished, tmp_path, fed, settings_of_a_run):
+    run, history = finished
+    kept = records.read(records.write("toy", "stocfl", run, history, tmp_path))["clients"]
+    assert list(kept) == ["accuracy"] and len(kept["accuracy"]) == fed.clients
+    assert sum(kept["accuracy"]) / fed.clients == pytest.approx(history.final["accuracy"], abs=1e-4)
+    assert all(value == round(value, 4) for value in kept["accuracy"]) and len(set(kept["accuracy"])) > 1
+    assert run.accuracies(history) == Simulation(run.method, fed, **settings_of_a_run).accuracies(history)
+    settings = settings_of_a_run | {"personal_clients": 2}
+    run = Simulation(methods.Ditto(), fed, **settings)
+    found = run.accuracies(history := run.run())
+    scored = [v for v in found["personal_accuracy"] if v == v]
+    assert len(scored) == 2 and len(found["personal_accuracy"]) == len(found["accuracy"]) == fed.clients
+    assert sum(scored) / 2 == pytest.approx(history.final["personal_accuracy"])
+    kept = records.read(records.write("toy", "ditto", run, history, tmp_path))["clients"]["personal_accuracy"]
+    assert [v is None for v in kept] == [v != v for v in found["personal_accuracy"]]
+
+
+def test_uncommitted_changes_are_told(monkeypatch):
+    answers = {"rev-parse": "abc", "status": ""}
+    monkeypatch.setattr(records.subprocess, "run", lambda command, **_: SimpleNamespace(stdout=answers[command[3]]))
+    assert (records.provenance()["commit"], records.provenance()["changed"]) == ("abc", False)
+    answers["status"] = " M cflkit/rng.py\n"
+    assert records.provenance()["changed"] is True
+
+    def no_git(*_, **__):
+        raise OSError
+
+    monkeypatch.setattr(records.subprocess, "run", no_git)
+    assert (records.provenance()["commit"], records.provenance()["changed"]) == (None, None)
+
+
+def _cut(text):
+    return text[:650]
+
+
+def _without(part):
+    return lambda text: json.dumps({k: v for k, v in json.loads(text).items() if k != part})
+
+
+def _with(**parts):
+    def change(text):
+        whole = json.loads(text)
+        for part, value in parts.items():
+            *path, last = part.split("__")
+            place = whole
+            for name in path:
+                place = place[int(name) if name.isdigit() else name]
+            place[last] = value
+        return json.dumps(whole)
+
+    return change
+
+
+@pytest.mark.parametrize(
+    "damage, told",
+    [
+        (_cut, "Unterminated string|Expecting"),
+        (lambda text: "", "Expecting value"),
+        (lambda text: "{}", "part = 'protocol': must be there"),
+        (lambda text: "[1, 2]", r"record = \[1, 2\]: must be a mapping"),
+        (_without("final"), "part = 'final': must be there"),
+        (_without("provenance"), "part = 'provenance': must be there"),
+        (lambda text: text.replace('"accuracy": 0', '"accuracy": NaN, "x": 0', 1), "NaN stands where a number"),
+        (_with(rounds__0__accuracy=12.5), "accuracy of round 0 = 12.5: must be"),
+        (_with(rounds__0__accuracy="0.5"), "accuracy of round 0 = '0.5': must be"),
+        (_with(seed="0"), "seed = '0': must be an integer"),
+        (_with(seed=1), "seed = 1: must be the configuration's, 0"),
+        (_with(format=3), "format = 3: must be 1 or 2; another version wrote this"),
+        (_with(config={}), "config's method = None: must be"),
+        (_with(rounds=[]), r"rounds = \[\]: must be 0 to 3, each once"),
+        (_with(final={}), "final = {}: must be the last of the rounds"),
+        (_with(provenance__date=None), "provenance's date = None: must be a text"),
+        (_with(config__local__lr=0.3), "must be the name that its configuration gives it"),
+        (_with(label="other"), "must be the name that its configuration gives it"),
+        (lambda text: "\x00\x01", "Expecting value"),
+    ],
+)
+def test_a_damaged_record_is_named_and_left_out_and_the_rest_goes_on(damage, told, finished, tmp_path, fed):
+    run, history = finished
+    file = records.write("toy", "stocfl", run, history, tmp_path)
+    good = records.write("toy", "another", run, history, tmp_path)
+    before = file.read_text()
+    file.write_text(damage(before))
+    with pytest.raises(ValueError, match=rf"^toy/{file.name}[: ].*({told})") as error:
+        records.read(file)
+    assert "\n" not in str(error.value)
+    (line,) = measured.problems(tmp_path)
+    assert line == str(error.value)
+    assert [records.name(r) for r in measured._survey("toy", tmp_path)[0]] == [good.stem]
+    file.write_text(before)
+    assert measured.problems(tmp_path) == [] and len(measured._survey("toy", tmp_path)[0]) == 2
+
+
+def test_two_records_of_one_run_are_refused(tmp_path):
+    p = "mdicfl_rotmnist_r100"
+    one, other = (record(tmp_path, p, "ifca", 0, accuracy=0.9) for _ in range(2))
+    assert one == other and measured.problems(tmp_path) == [] and measured.measured(p, "ifca", tmp_path)
+    whole = json.loads(one.read_text())
+    whole["config"]["evaluate_every"] = 7  # a setting that the protocol does not fix
+    twin = one.with_name(f"{records.name(whole)}.json")
+    twin.write_text(json.dumps(whole))
+    record(tmp_path, p, "ifca", 1, accuracy=0.8)
+    (line,) = measured.problems(tmp_path)
+    assert "two records of one run" in line and one.name in line and twin.name in line
+    assert list(measured.measured(p, "ifca", tmp_path).values()) == [1]  # neither is believed
+
+
+def test_a_record_of_another_configuration_does_not_count(tmp_path):
+    p = "mdicfl_rotmnist_r100"
+    path = record(tmp_path, p, "ifca", 0, accuracy=0.94)
+    whole = json.loads(path.read_text())
+    for place, key, value in (("local", "lr", 0.2), ("method", "k", 5), ("federation", "clients", 4)):
+        other = json.loads(path.read_text())
+        other["config"][place][key] = value
+        assert measured.fits(whole) and not measured.fits(other)
+    for key, value in (("rounds", 31), ("participation", 0.5), ("model", "mlp8")):
+        assert not measured.fits(whole | {"config": whole["config"] | {key: value}})
+    assert not measured.fits(whole | {"label": "nobody"}) and not measured.fits(whole | {"protocol": "none"})
+
+
+def test_a_label_may_have_its_own_rounds(tmp_path, fed):
+    p = "fesem_femnist_60_r60"
+    record(tmp_path, p, "fedavg-equal", 0, accuracy=0.94)
+    assert measured.measured(p, "fedavg-equal", tmp_path).rounds == 61
+    assert protocols.simulation(p, "fedavg-equal", federation_=fed, model="mlp8").rounds == 61
+    assert protocols.simulation(p, "fedavg", federation_=fed, model="mlp8").rounds == 60
+
+
 def test_what_is_not_a_number_becomes_null(finished, tmp_path):
     run, history = finished
     history.rounds[-1]["ari"] = float("nan")
     text = records.write("toy", "stocfl", run, history, tmp_path).read_text()
     assert "NaN" not in text and json.loads(text)["final"]["ari"] is None
-
-
-def test_every_protocol_names_methods_that_exist():
-    for name, protocol in protocols.protocols().items():
-        assert protocol["feeds"] and protocol["rounds"] > 0, name
-        for label, method in protocol["methods"].items():
-            chosen = dict(method)
-            assert chosen.pop("name") in methods.METHODS, (name, label)
-            if method["name"] != "oracle":
-                methods.get(**method)
 
 
 def test_a_protocol_sets_up_the_run_it_describes(fed):
@@ -74,8 +200,9 @@ def test_a_protocol_may_keep_a_share_of_the_clients_away(fed):
     for run in (one, two):
         assert len(run.scoring.groups["unseen_"]) == away and len(run.scoring.groups[""]) == fed.clients - away
         assert not set(run.scoring.groups["unseen_"].tolist()) & set(torch.cat(run.schedule).tolist())
-    assert one.unseen.tolist() != two.unseen.tolist()
-    assert len(protocols.simulation("stocfl_femnist_unseen", "fedavg", rounds=3, **settings).unseen) == away
+    assert one.scoring.groups["unseen_"].tolist() != two.scoring.groups["unseen_"].tolist()
+    short = protocols.simulation("stocfl_femnist_unseen", "fedavg", rounds=3, **settings)
+    assert len(short.scoring.groups["unseen_"]) == away
 
 
 @pytest.mark.parametrize("name, label", [("nothing", "fedavg"), ("stocfl_rotmnist_4800_r10", "nobody")])

@@ -71,12 +71,12 @@ class Scorer:
             ``accuracy`` on the class-balanced test of the true cluster with ``_std`` over clients, ``_worst10``
             (mean of the worst tenth) and ``_micro`` (weighted by n_i); ``own_accuracy`` under the client's own
             label mix, likewise; ``f1`` and ``f1_micro``, means over clients of the macro-F1 over classes. In a
-            federation where every client has a test set of its own, both axes agree.
+            federation where every client has a test set of its own, both axes agree. Each client's accuracy is
+            kept as ``latest``.
         """
         confusion = self.confusions(served, clients)
         sizes = self.federation.train.sizes[clients].numpy()
-        confusion = self.confusions(served, clients)
-        plain = metrics.accuracy(confusion)
+        plain = self.latest = metrics.accuracy(confusion)
         own = plain
         if not self.private_tests:
             own = metrics.accuracy_under(confusion, self.label_mix[clients.numpy()])
@@ -114,6 +114,7 @@ class Scoring:
                  personal_every: int | None, last: int):  # fmt: skip
         self.method, self.scorer, self.groups, self.sample = method, scorer, groups, sample
         self.every, self.personal_every, self.last = every, personal_every, last
+        self.of_clients: dict[str, tuple[Tensor, np.ndarray]] = {}  # accuracies when last scored
 
     def __call__(self, t: int, server: dict, network: Callable[[int], Network]) -> dict:
         """Scores of round `t`, none if it is not due; ``diverged`` where a model gives values that are not finite.
@@ -126,8 +127,7 @@ class Scoring:
         if len(self.sample) and (final or (self.personal_every and t % self.personal_every == 0)):
             personal = self.method.personal(server, self.sample, network(t))
             if personal is not None:
-                scores = self.scorer.score(personal, self.sample)
-                row |= {f"personal_{name}": value for name, value in scores.items()}
+                row |= self._scores("personal_", personal, self.sample)
         if row and self.scorer.diverged:
             row["diverged"] = True
             warnings.warn(f"{self.method.name} has diverged by round {t}: a model's outputs are not finite",
@@ -143,10 +143,15 @@ class Scoring:
             if len(group):
                 served = self.method.serve(server, group, network(self.last + 1))
                 if served is not None:
-                    row |= {prefix + name: value for name, value in self.scorer.score(served, group).items()}
+                    row |= self._scores(prefix, served, group)
         shared = self.method.shared(server)
         if shared is not None:
             tests = self.scorer.federation.test_of.unique().tolist()
             confusion = sum(self.scorer.confusion(shared, test) for test in tests)
             row["global_accuracy"] = float(metrics.accuracy(confusion))
         return row
+
+    def _scores(self, prefix: str, models: Pick | Rows | Tensor, clients: Tensor) -> dict[str, float]:
+        scores = self.scorer.score(models, clients)
+        self.of_clients[f"{prefix}accuracy"] = clients, self.scorer.latest
+        return {prefix + name: value for name, value in scores.items()}

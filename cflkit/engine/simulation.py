@@ -284,6 +284,21 @@ class Simulation(Checked):
         groups = self.scoring.groups if clients is None else {"": clients}
         return self.scoring.served(server, lambda round: self.network(round, memory), groups)
 
+    def accuracies(self, history: History) -> dict[str, list[float]]:
+        """Accuracy of each client when it was last scored, by client; NaN for those that were not.
+
+        As ``accuracy`` of the model that serves it (``unseen_accuracy`` where it never trains) and as
+        ``personal_accuracy`` of the one that it keeps, where the method has such.
+        """
+        if not self.scoring.of_clients:  # all rounds came from a checkpoint
+            self.scoring(self.rounds, history.server, lambda round: self.network(round, history.memory))
+        each = {}
+        for name, (clients, values) in self.scoring.of_clients.items():
+            everybody = torch.full((self.federation.clients,), torch.nan, dtype=torch.float64)
+            everybody[clients] = torch.from_numpy(values)
+            each[name] = everybody.tolist()
+        return each
+
     def _data(self, clients: list[int]) -> Data:
         return Data(self.federation.train, clients, self.scorer.pixels, self.federation.classes)
 

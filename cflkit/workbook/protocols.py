@@ -1,25 +1,17 @@
 """The papers' experiments as data: ``book/papers/protocols.yaml`` names what can be run, and with what."""
 
-from functools import cache
-
 import torch
-import yaml
 
 from cflkit import methods, rng
-from cflkit.checks import one_of
+from cflkit.checks import known
 from cflkit.data import builders as federation
 from cflkit.engine.sgd import SGD
 from cflkit.engine.simulation import Simulation
 from cflkit.methods import OracleClusters
-from cflkit.workbook import places
+from cflkit.workbook import schema
+from cflkit.workbook.schema import protocols
 
-FILE = places.PAPERS / "protocols.yaml"
-
-
-@cache
-def protocols() -> dict[str, dict]:
-    """All protocols by name, as written in the file."""
-    return yaml.safe_load(FILE.read_text())["protocols"]
+__all__ = ["protocols", "simulation"]
 
 
 def simulation(name: str, label: str, *, seed: int = 0, federation_=None, **overrides) -> Simulation:
@@ -43,14 +35,15 @@ def simulation(name: str, label: str, *, seed: int = 0, federation_=None, **over
     ValueError
         For an unknown protocol or label.
     """
-    one_of("protocol", name, protocols())
+    known(protocols(), name, "protocol")
     protocol = protocols()[name]
-    one_of("label", label, protocol["methods"])
+    known(protocol["methods"], label, "label")
     fed = federation_ or federation.build(protocol["federation"] | {"seed": seed})
     chosen = dict(protocol["methods"][label])
     settings = {"participation": 1.0, "dtype": "float32", "evaluate_every": 10}
     named = ("model", "rounds", "participation", "evaluate_every", "personal_every")
     settings |= {k: protocol[k] for k in named if k in protocol}
+    settings |= {k: chosen.pop(k) for k in schema.OWN if k in chosen}
     if "unseen" in protocol:  # this share of the clients comes after the last round
         late = rng.generator(seed, "unseen").permutation(fed.clients)[: round(protocol["unseen"] * fed.clients)]
         settings["arrival"] = torch.ones(fed.clients, dtype=torch.int64)

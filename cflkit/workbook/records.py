@@ -6,9 +6,12 @@ from how it came about (versions, commit, machine, seconds), which is never hash
 
 import hashlib
 import json
+import math
 import os
 import platform
 import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -16,17 +19,23 @@ from pathlib import Path
 import torch
 
 from cflkit import __version__
+from cflkit.checks import Checked, Natural, Unit, declared, require
 from cflkit.engine.simulation import History, Simulation
 from cflkit.workbook import places
 
 FOLDER = places.RESULTS
-DIGITS = 6  # significant decimals kept of a measured number
+DIGITS = 6  # decimals kept of a measured number
+FORMAT = 2  # of a record; those without one have lists cut at twenty, and no client's accuracy
 # where and how a run was computed changes its numbers at rounding level only: told, but not part of its identity
 _APART = ("seed", "device", "trainer", "chunk", "workers")
 
 
 def identity(config: dict) -> str:
-    """Short hash of a resolved configuration, the same for every seed and machine."""
+    """Short hash of a resolved configuration, the same on every machine.
+
+    The seed itself is left out, but another seed deals other data, and a fingerprint of these is part of the
+    configuration: runs that differ in the seed alone have different hashes.
+    """
     kept = {name: value for name, value in config.items() if name not in _APART}
     return hashlib.blake2b(json.dumps(kept, sort_keys=True).encode(), digest_size=5).hexdigest()
 
@@ -63,11 +72,13 @@ def write(protocol: str, label: str, simulation: Simulation, history: History, f
         The file written.
     """
     record = {
+        "format": FORMAT,
         "protocol": protocol,
         "label": label,
         "config": simulation.config,
         "seed": simulation.seed,
         "final": _rounded(history.final),
+        "clients": _rounded(simulation.accuracies(history), 4),
         "rounds": _rounded(history.rounds),
         "provenance": provenance() | {
             "seconds": round(sum(history.seconds), 1),
@@ -87,22 +98,94 @@ def write(protocol: str, label: str, simulation: Simulation, history: History, f
     return target
 
 
+@dataclass(frozen=True)
+class Record(Checked):
+    """What a record must hold."""
+
+    protocol: str
+    label: str
+    config: Mapping
+    seed: Natural
+    final: Mapping
+    rounds: Sequence[Mapping]
+    provenance: Mapping
+    format: int = 1
+    clients: Mapping | None = None
+
+    def __post_init__(self):
+        require(self.format in (1, FORMAT), "format", self.format, f"1 or {FORMAT}; another version wrote this")
+        super().__post_init__()
+        for name, kind in (("method", Mapping), ("federation", Mapping), ("local", Mapping), ("model", str),
+                           ("rounds", Natural), ("seed", Natural)):  # fmt: skip
+            declared(f"config's {name}", self.config.get(name), kind)
+        for name, kind in (("date", str), ("seconds", float), ("machine", Mapping), ("device", str)):
+            declared(f"provenance's {name}", self.provenance.get(name), kind)
+        require(self.seed == self.config["seed"], "seed", self.seed, f"the configuration's, {self.config['seed']}")
+        rounds = [row.get("round") for row in self.rounds]
+        require(rounds == list(range(self.config["rounds"] + 1)), "rounds", rounds,
+                f"0 to {self.config['rounds']}, each once")  # fmt: skip
+        require(self.final == self.rounds[-1], "final", self.final, "the last of the rounds")
+        for row in self.rounds:
+            for name, value in row.items():
+                if "accuracy" in name.split("_") or name.startswith("f1"):
+                    declared(f"{name} of round {row['round']}", value, Unit | None)
+
+
+def read(file: Path) -> dict:
+    """Read a record.
+
+    Raises
+    ------
+    ValueError
+        If it is damaged, or its name is not that of its configuration; one line naming the file.
+    """
+
+    def no_number(text: str) -> None:
+        raise ValueError(f"{text} stands where a number should")
+
+    place = f"{file.parent.name}/{file.name}"
+    try:
+        record = json.loads(file.read_text(), parse_constant=no_number)
+        require(isinstance(record, dict), "record", record, "a mapping")
+        wanted = {f.name for f in fields(Record)}
+        for f in fields(Record)[:7]:
+            require(f.name in record, "part", f.name, "there")
+        Record(**{part: record[part] for part in record if part in wanted})
+    except (ValueError, TypeError, OSError) as error:
+        raise ValueError(f"{place}: {error}") from None
+    right = record["protocol"] == file.parent.name and name(record) == file.stem
+    require(right, place, f"{record['protocol']}/{name(record)}", "the name that its configuration gives it")
+    return record
+
+
 def load(protocol: str | None = None, folder: Path = FOLDER) -> list[dict]:
-    """All records, or those of one protocol, in the order of their paths."""
-    return [json.loads(file.read_text()) for file in sorted(folder.glob(f"{protocol or '*'}/*.json"))]
+    """All records, or those of one protocol, in the order of their paths.
+
+    Raises
+    ------
+    ValueError
+        For the first that is damaged (see :func:`read`); ``cflkit ledger`` leaves those out and names them.
+    """
+    return [read(file) for file in sorted(folder.glob(f"{protocol or '*'}/*.json"))]
 
 
 def provenance() -> dict:
-    """Versions, commit, machine and date of a run made now."""
+    """Versions, commit (and whether code or protocols were changed since), machine and date of a run made now."""
     root = places.ROOT
+
+    def git(*what: str) -> str:
+        command = ["git", "-C", str(root), *what]
+        return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+
     try:
-        git = ["git", "-C", str(root), "rev-parse", "--short=12", "HEAD"]
-        commit = subprocess.run(git, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
+        commit = git("rev-parse", "--short=12", "HEAD")
+        changed = bool(git("status", "--porcelain", "--untracked-files=no", "--", "cflkit", "book/papers"))
     except (OSError, subprocess.SubprocessError):
-        commit = None
+        commit, changed = None, None
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "commit": commit,
+        "changed": changed,
         "versions": {"cflkit": __version__, "python": platform.python_version()}
         | {name: version(name) for name in ("torch", "numpy", "scikit-learn")},
         "machine": {"processor": _processor(), "cores": os.cpu_count(), "threads": torch.get_num_threads()},
@@ -115,15 +198,14 @@ def _processor() -> str:
     return names[0].partition(":")[2].strip() if names else platform.processor() or platform.machine()
 
 
-def _rounded(value):
+def _rounded(value, digits: int = DIGITS):
     """Keep what matters of every float; not-a-number becomes null, since JSON has none."""
     if isinstance(value, float):
-        return round(value, DIGITS) if abs(value) < float("inf") else None
+        return round(value, digits) if math.isfinite(value) else None
     if isinstance(value, dict):
-        return {name: _rounded(v) for name, v in value.items()}
+        return {name: _rounded(v, digits) for name, v in value.items()}
     if isinstance(value, list):
-        # a long list of cluster sizes says little beyond its head; their number is a column of its own
-        return [_rounded(v) for v in (value if not value or not isinstance(value[0], int) else value[:20])]
+        return [_rounded(v, digits) for v in value]
     return value
 
 

@@ -1,0 +1,126 @@
+"""What was measured: the records of a protocol's present configuration; which records are left out, and why."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from cflkit.checks import known
+from cflkit.engine import metrics
+from cflkit.workbook import protocols, records, schema
+
+# not shown in percent
+PLAIN = {"ari", "nmi", "clusters", "moved", "settled", "down", "up", "largest_share", "entropy", "objective",
+         "images", "lam", "server_flops", "client_flops"}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The runs of one method of a protocol, one per seed.
+
+    Attributes
+    ----------
+    runs : list of dict
+        Their records, by seed.
+    """
+
+    runs: list[dict]
+
+    @property
+    def rounds(self) -> int:
+        """Communication rounds of the runs."""
+        return self.runs[0]["config"]["rounds"]
+
+    def values(self, metric: str = "accuracy") -> dict[int, float]:
+        """The last round's value for each seed, accuracies in percent; empty if no run has it.
+
+        ``settled`` is the last round in which a client moved to another cluster.
+        """
+        if metric == "settled":
+            moves = {r["seed"]: [t["round"] for t in r["rounds"] if t.get("moved")] for r in self.runs}
+            return {seed: max(rounds, default=0) for seed, rounds in moves.items()}
+        scale = 1 if metric in PLAIN else 100
+        has = [r for r in self.runs if isinstance(r["final"].get(metric), int | float)]
+        return {r["seed"]: scale * r["final"][metric] for r in has}
+
+    def percent(self, metric: str = "accuracy") -> list[float]:
+        """The same as a list."""
+        return list(self.values(metric).values())
+
+
+def number(values: Sequence[float], sign: bool = False) -> str:
+    """Mean with two decimals, and the standard deviation over seeds where there are several."""
+    spread = metrics.spread(values)
+    text = f"{spread['mean']:{'+' if sign else ''}.2f}"
+    return text if spread["n"] == 1 else f"{text} ± {spread['std']:.2f}"
+
+
+def fits(record: dict) -> bool:
+    """Whether a record is of its protocol's present configuration, as far as that can be told without the data."""
+    protocol = protocols.protocols().get(record["protocol"], {"methods": {}})
+    if record["label"] not in protocol["methods"]:
+        return False
+    config, method = record["config"], dict(protocol["methods"][record["label"]])
+    own = {name: method.pop(name) for name in schema.OWN if name in method}
+    arrival = config.get("arrival") or []
+    if sum(t > config["rounds"] for t in arrival) != round(protocol.get("unseen", 0) * len(arrival)):
+        return False
+    sides = [
+        (method, config["method"]),
+        (protocol["federation"], config["federation"]),
+        (protocol["local"], config["local"]),
+        ({k: protocol[k] for k in ("model", "rounds", "participation") if k in protocol} | own, config),
+    ]
+    return all(has.get(name) == value for needs, has in sides for name, value in needs.items())
+
+
+def measured(protocol: str, label: str, folder: Path = records.FOLDER) -> Measured | None:
+    """The records of a method in a protocol, of its present configuration; None if there are none."""
+    runs = {r["seed"]: r for r in _survey(protocol, folder)[0] if r["label"] == label and fits(r)}
+    return Measured([runs[seed] for seed in sorted(runs)]) if runs else None
+
+
+def cell(name: str, folder: Path = records.FOLDER) -> tuple[dict[int, float], list[dict]]:
+    """Values by seed, and the records, of ``protocol/label/metric`` (accuracy if left out).
+
+    Raises
+    ------
+    ValueError
+        For a protocol or label that does not exist.
+    """
+    protocol, label, metric = [*name.split("/"), "accuracy"][:3]
+    known(protocols.protocols(), protocol, "protocol")
+    known(protocols.protocols()[protocol]["methods"], label, "label")
+    m = measured(protocol, label, folder)
+    return (m.values(metric), m.runs) if m else ({}, [])
+
+
+def problems(folder: Path = records.FOLDER) -> list[str]:
+    """Say of each record that is left out which it is and why: damaged, or one of two of the same run."""
+    return [line for place in sorted(folder.glob("*/")) for line in _survey(place.name, folder)[1]]
+
+
+def _survey(protocol: str, folder: Path) -> tuple[list[dict], list[str]]:
+    files = sorted((folder / protocol).glob("*.json"))
+    stamp = tuple((file.name, file.stat().st_mtime_ns, file.stat().st_size) for file in files)
+    return _cached(protocol, folder, stamp)
+
+
+@cache
+def _cached(protocol: str, folder: Path, stamp: tuple) -> tuple[list[dict], list[str]]:
+    """Records that count, and a line for each that does not."""
+    good, bad, runs = [], [], {}
+    for name, *_ in stamp:
+        try:
+            record = records.read(folder / protocol / name)
+        except ValueError as error:
+            bad.append(str(error))
+            continue
+        good.append(record)
+        if fits(record):
+            runs.setdefault((record["label"], record["seed"]), []).append(record)
+    for twice in (same for same in runs.values() if len(same) > 1):
+        names = " and ".join(f"{records.name(record)}.json" for record in twice)
+        bad.append(f"{protocol}: {names}: two records of one run; delete one")
+        good = [record for record in good if record not in twice]
+    return good, bad

@@ -1,0 +1,383 @@
+"""Verdicts: whether a paper's claim holds, by rules written down before; the book's page "ledger" tells them.
+
+A part of a claim compares measured numbers, paired over seeds. It **holds** when the 95% interval of the difference
+lies on the claim's side of the boundary, margin included, **fails** when it lies on the other side, and is
+**undecided** when it contains the boundary. With fewer than three seeds there is no interval worth the name: the
+part is *preliminary*, and points to where the mean lies.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cflkit.engine import metrics
+from cflkit.workbook import measured, protocols, records, schema
+from cflkit.workbook.measured import number
+from cflkit.workbook.papers import printed_numbers
+
+SEEDS = 3  # fewer decide nothing
+HOLDS, FAILS, UNDECIDED, UNTESTED = "holds", "fails", "undecided", "not tested"
+PARTLY, PARTLY_FAILS = "holds in part", "fails in part"
+CONSISTENT, INCONSISTENT = "internally consistent", "internally inconsistent"
+VACUOUS, MISSING, BLOCKED = "vacuous", "not yet measured", "blocked"
+TRAFFIC = {"down", "up", "server_flops", "client_flops"}  # counted, whether or not anything is learnt
+RATIO = 0.005  # a ratio is what the paper says to a hundredth
+SLACK = 1e-9  # of floating-point sums at a boundary
+
+
+@dataclass(frozen=True)
+class Part:
+    """One test of a claim.
+
+    Attributes
+    ----------
+    name : str
+        What it tests.
+    outcome : str
+        "holds", "fails" or "undecided"; "vacuous", "blocked" or "not yet measured" if nothing was tested;
+        "internally consistent" or "internally inconsistent" of printed numbers.
+    value : str
+        What was found, in words.
+    seeds : int
+        Over how many seeds.
+    runs : tuple of dict
+        The records behind it.
+    """
+
+    name: str
+    outcome: str
+    value: str
+    seeds: int = 0
+    runs: tuple[dict, ...] = ()
+
+    @property
+    def printed(self) -> bool:
+        """Whether printed numbers alone decide it."""
+        return self.outcome in (CONSISTENT, INCONSISTENT)
+
+    @property
+    def tested(self) -> bool:
+        """Whether runs were compared."""
+        return self.outcome in (HOLDS, FAILS, UNDECIDED)
+
+    @property
+    def passed(self) -> bool | None:
+        """Whether it holds; None if nothing was compared."""
+        return self.outcome in (HOLDS, CONSISTENT) if self.tested or self.printed else None
+
+    @property
+    def preliminary(self) -> bool:
+        """Whether there are too few seeds to decide it."""
+        return self.tested and self.seeds < SEEDS
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of a claim.
+
+    Attributes
+    ----------
+    outcome : str
+        What all its parts together say; "holds" and "fails" only if every part was decided, and so.
+    preliminary : bool
+        Whether no part has the seeds to be decided: then the outcome is where they point to.
+    note : str
+        Which parts say what, what is missing, and what weakens it.
+    parts : list of Part
+    """
+
+    outcome: str
+    preliminary: bool
+    note: str
+    parts: list[Part]
+
+    @property
+    def word(self) -> str:
+        """The verdict in words."""
+        return f"preliminary: points to “{self.outcome}”" if self.preliminary else self.outcome
+
+    def __str__(self) -> str:
+        return self.word + (f" ({self.note})" if self.note else "")
+
+
+# ---------------------------------------------------------------------- one part
+def outcome(margins: Sequence[Sequence[float]], strict: bool = False) -> str:
+    """What margins over seeds say: each is how far the claim's side lies beyond its boundary.
+
+    Parameters
+    ----------
+    margins : sequence of sequence of float
+        For each condition that the claim needs, a value a seed; all of them must hold.
+    strict : bool
+        Whether a margin of exactly nothing is too little.
+
+    Returns
+    -------
+    str
+        By the 95% t interval over seeds; by the mean where there are fewer than three.
+    """
+    least = SLACK if strict else -SLACK
+    few = min(len(margin) for margin in margins) < SEEDS
+    gaps = [metrics.paired_difference(margin, [0.0] * len(margin)) for margin in margins]
+    if all((gap["mean"] if few else gap["low"]) > least for gap in gaps):
+        return HOLDS
+    return FAILS if few or any(gap["high"] < -SLACK for gap in gaps) else UNDECIDED
+
+
+def decide(name: str, part: dict, numbers: dict[str, list[float]], folder: Path = records.FOLDER) -> Part:
+    """Decide one part of a claim; ``claims.yaml`` says what each kind of test means.
+
+    Parameters
+    ----------
+    name : str
+        Of the part.
+    part : dict
+        Its rule, as declared in :mod:`cflkit.workbook.schema`.
+    numbers : dict
+        The claim's printed numbers, by name.
+    folder : Path
+        Where the run records are.
+
+    Raises
+    ------
+    ValueError
+        For a test of an unknown kind, or a cell that no protocol has.
+    """
+    kind = schema.kind_of(part)
+    if kind.startswith("printed"):
+        return _of_print(name, kind, part, numbers)
+    two = schema.RULES[kind].operands == 2
+    names = [part[kind][0], *_listed(part[kind][1])] if two else [part[kind]]
+    if why := next(filter(None, (_gate(cell, folder) for cell in names)), None):
+        return Part(name, BLOCKED, why)
+    cells = [measured.cell(cell, folder) for cell in names]
+    (ours, runs), others = cells[0], cells[1:]
+    pairs = [(sorted(set(ours) & set(theirs)), theirs) for theirs, _ in others] or [(sorted(ours), {})]
+    if not all(seeds for seeds, _ in pairs):
+        return Part(name, MISSING, MISSING)
+    series = [([ours[s] for s in seeds], [theirs[s] for s in seeds if theirs]) for seeds, theirs in pairs]
+    margins, strict = _margins(kind, part, series, numbers)
+    seeds = min(len(a) for a, _ in series)
+    used = {s for seeds_, _ in pairs for s in seeds_}
+    kept = tuple(run for run in [*runs, *(run for _, more in others for run in more)] if run["seed"] in used)
+    if kind == "near" and all(a == b for a, b in series) and _same(cells):
+        return Part(name, VACUOUS, "the two runs are the same to the last digit", seeds, kept)
+    return Part(name, outcome(margins, strict), _told(kind, series), seeds, kept)
+
+
+def _listed(value) -> list:
+    return value if isinstance(value, list) else [value]
+
+
+def _same(cells: Sequence[tuple[dict, list[dict]]]) -> bool:
+    """Whether two cells' runs scored alike in every round: then their methods did the same."""
+    (_, a), (_, b) = cells
+    ours, theirs = (
+        {run["seed"]: [row.get("accuracy") for row in run["rounds"]] for run in runs} for runs in (a, b)
+    )
+    return all(ours[seed] == theirs[seed] for seed in set(ours) & set(theirs))
+
+
+def _margins(kind: str, part: dict, series: list, numbers: dict) -> tuple[list[list[float]], bool]:
+    """How far each series lies on the claim's side, and whether a tie is too little."""
+
+    def around(values: list[float], centre: float, within: float) -> list[list[float]]:
+        return [[within - (v - centre) for v in values], [within + (v - centre) for v in values]]
+
+    gaps = [[a - b for a, b in zip(ours, theirs, strict=True)] for ours, theirs in series if theirs]
+    (ours, theirs) = series[0]
+    if kind == "more":
+        return [[g - part.get("by", 0) for g in gap] for gap in gaps], not part.get("by", 0)
+    if kind == "least":
+        return [[g + part["within"] for g in gap] for gap in gaps], False
+    if kind == "near":
+        return around(gaps[0], 0, part["within"]), False
+    if kind == "ratio":
+        return around([a / b for a, b in zip(ours, theirs, strict=True)], part["to"], RATIO), False
+    if kind == "equals":
+        return around(ours, part["to"], 0), False
+    if kind == "as_printed":
+        return [m for n in numbers[part["number"]] for m in around(ours, n, part["within"])], False
+    sign = {"above": 1, "below": -1}[kind]
+    return [[sign * (v - part["than"]) for v in ours]], False
+
+
+def _told(kind: str, series: list) -> str:
+    """What was found, in words; of several baselines the strongest."""
+    if kind == "ratio":
+        ours, theirs = series[0]
+        return f"{sum(ours) / sum(theirs):.3f}"
+    found = [[a - b for a, b in zip(a_, b_, strict=True)] if b_ else a_ for a_, b_ in series]
+    values = min(found, key=lambda v: sum(v) / len(v))
+    text = number(values, sign=bool(series[0][1]))
+    if len(values) < SEEDS:
+        return text
+    gap = metrics.paired_difference(values, [0.0] * len(values))
+    sign = "+" if series[0][1] else ""
+    return f"{text} (95% from {gap['low']:{sign}.2f} to {gap['high']:{sign}.2f})"
+
+
+def _of_print(name: str, kind: str, part: dict, numbers: dict) -> Part:
+    """A part that the paper's own tables decide."""
+    if kind == "printed_above":  # a printed number may be a little more than it says
+        least = min(numbers[part[kind]])
+        right, told = least + part.get("rounded", 0) > part["than"], f"least {least:.2f}"
+    else:
+        gaps = [a - b for a, b in zip(*(numbers[side] for side in part[kind]), strict=True)]
+        ends = sorted({f"{min(gaps):+.2f}", f"{max(gaps):+.2f}"}, key=float)
+        right, told = min(gaps) > 0, " to ".join(ends)
+    return Part(name, CONSISTENT if right else INCONSISTENT, told)
+
+
+def _gate(name: str, folder: Path) -> str:
+    """Say so if a cell's protocol leans on a baseline that is missing, or not half way to its printed number."""
+    protocol, _, metric = (*name.split("/"), "accuracy")[:3]
+    gate = schema.gates().get(protocol, "")
+    if isinstance(gate, str) or metric in TRAFFIC:
+        return ""
+    values, _ = measured.cell(f"{protocol}/{gate['baseline']}", folder)
+    label = gate["baseline"].split("/")[0]
+    if not values:
+        return f"`{label}`, on which it leans, is {MISSING}"
+    paper = protocols.protocols()[protocol]["paper"]
+    halfway = (100 / gate["classes"] + min(printed_numbers(paper, gate["printed"]))) / 2
+    mean = metrics.spread(list(values.values()))["mean"]
+    return "" if mean >= halfway else f"`{label}` itself is at {mean:.2f}: too early to compare"
+
+
+# ---------------------------------------------------------------------- a claim
+def judge(paper: str, claim: dict, folder: Path = records.FOLDER) -> Verdict:
+    """Decide a claim by its parts.
+
+    Parts that lack seeds count only if no part has enough. Parts that printed numbers decide count only in a claim
+    that has no others.
+
+    Parameters
+    ----------
+    paper : str
+        Whose claim.
+    claim : dict
+        An item of ``claims.yaml``.
+    folder : Path
+        Where the run records are.
+    """
+    numbers = {k: printed_numbers(paper, what) for k, what in claim.get("numbers", {}).items()}
+    parts = [decide(name, part, numbers, folder) for name, part in claim.get("parts", {}).items()]
+    runs = [part for part in parts if not part.printed]
+    tested = [part for part in runs if part.tested]
+    firm = [part for part in tested if not part.preliminary]
+    counted = firm or tested
+    if parts and not runs:
+        right = all(part.outcome == CONSISTENT for part in parts)
+        return Verdict(CONSISTENT if right else INCONSISTENT, False, "the printed numbers alone", parts)
+    notes = _notes(parts, counted)
+    if not counted:
+        vacuous = bool(runs) and all(part.outcome == VACUOUS for part in runs)
+        word, why = (VACUOUS, runs[0].value) if vacuous else (UNTESTED, claim.get("untested", MISSING))
+        told = "; ".join(notes) if runs and not vacuous else why
+        return Verdict(word, False, told, parts)
+    notes += _weak(claim, counted, bool(firm))
+    return Verdict(_together(counted, len(runs)), not firm, "; ".join(notes), parts)
+
+
+def _together(counted: list[Part], of: int) -> str:
+    """The word for several parts; what not all of them say, they say in part."""
+    words = {part.outcome for part in counted}
+    whole = len(words) == 1 and len(counted) == of
+    if words == {UNDECIDED}:
+        return UNDECIDED
+    if HOLDS in words:
+        return HOLDS if whole else PARTLY
+    return FAILS if whole else PARTLY_FAILS
+
+
+def _notes(parts: list[Part], counted: list[Part]) -> list[str]:
+    """Which parts say what, where not all of them say the same."""
+    said: dict[str, list[str]] = {}
+    for part in parts:
+        word = part.outcome
+        if part.tested and part not in counted:
+            word = f"preliminary, points to “{word}”"
+        elif part.printed:
+            word = f"{word} in print"
+        elif part.outcome == BLOCKED:
+            word = part.value
+        said.setdefault(word, []).append(part.name)
+    if len(said) == 1:
+        word = next(iter(said))
+        return [] if counted else [word]
+    return [f"{word}: {' / '.join(names)}" for word, names in said.items()]
+
+
+def _weak(claim: dict, counted: list[Part], firm: bool) -> list[str]:
+    """What weakens a verdict: few seeds, a sample, a rule that is younger than the runs."""
+    runs = [run for part in counted for run in part.runs]
+    fewest, most = min(part.seeds for part in counted), max(part.seeds for part in counted)
+    seeds = f"{fewest}" if fewest == most else f"{fewest} to {most}"
+    notes = [f"{seeds} seed{'s' * (most > 1)}"]
+    names = {run["protocol"] for run in runs}
+    for table in schema.tables().values():
+        if table["protocol"] in names and "extended" in table and most > table["seeds"]:
+            notes.append(f"extended once, from {table['seeds']} seeds to {table['extended']}")
+    notes += sorted({protocols.protocols()[name].get("sample", "") for name in names} - {""})
+    since = max(filter(None, (claim.get("since"), schema.rules_since())))
+    if any(run["provenance"]["date"] < since.isoformat() for run in runs):
+        notes.append(f"the rule, of {since.isoformat()}, is younger than the runs")
+    return list(dict.fromkeys(notes))
+
+
+def agreement(values: Sequence[float], printed: float, within: float) -> str:
+    """Whether measured numbers agree with a printed one: their interval lies within the tolerance, or outside."""
+    found = outcome([[within - (v - printed) for v in values], [within + (v - printed) for v in values]])
+    word = {HOLDS: "agrees", FAILS: "differs", UNDECIDED: UNDECIDED}[found]
+    return word if len(values) >= SEEDS else f"points to “{word}”"
+
+
+# ---------------------------------------------------------------------- a paper, and all of them
+def says(paper: str, claim: dict) -> str:
+    """The claim in words, with the paper's numbers."""
+
+    def shown(values: list[float]) -> str:
+        low, high = f"{min(values):.2f}", f"{max(values):.2f}"
+        return low if low == high else f"{low} to {high}"
+
+    numbers = {k: shown(printed_numbers(paper, what)) for k, what in claim.get("numbers", {}).items()}
+    return claim["says"].format(**numbers)
+
+
+def verdicts(paper: str, folder: Path = records.FOLDER) -> list[tuple[dict, Verdict]]:
+    """A paper's claims, each with its verdict."""
+    return [(claim, judge(paper, claim, folder)) for claim in schema.claims()[paper]]
+
+
+def mark(paper: str, folder: Path = records.FOLDER) -> str:
+    """What a title says of the paper's own claims, in the way of ReScience.
+
+    ``[Re]`` if all of them hold, ``[¬Re]`` if all fail, “in part” if some do; claims that printed numbers alone
+    decide and questions of the book's own do not count. Without a claim that has the seeds: where the others point.
+    """
+    own = [verdict for claim, verdict in verdicts(paper, folder) if not claim.get("ours")]
+    own = [verdict for verdict in own if verdict.outcome not in (CONSISTENT, INCONSISTENT, VACUOUS)]
+    known = [verdict for verdict in own if verdict.outcome != UNTESTED]
+    firm = [verdict for verdict in known if not verdict.preliminary]
+    counted, early = firm or known, "" if firm else ", preliminary"
+    words = {verdict.outcome for verdict in counted}
+    if not counted:
+        return "[Re: open]"
+    if words == {UNDECIDED}:
+        return f"[Re: undecided{early}]"
+    if len(counted) == len(own) and words in ({HOLDS}, {FAILS}):
+        return f"[Re{early}]" if words == {HOLDS} else f"[¬Re{early}]"
+    return f"[Re in part{early}]" if words & {HOLDS, PARTLY} else f"[¬Re in part{early}]"
+
+
+def tally(folder: Path = records.FOLDER) -> dict[str, dict[str, int]]:
+    """How many claims have which verdict, for each kind of claim: the papers', internal consistency, our own."""
+    found: dict[str, dict[str, int]] = {"of the papers": {}, "of their printed numbers alone": {}, "of our own": {}}
+    for paper in schema.CHAPTERS:
+        for claim, verdict in verdicts(paper, folder):
+            inside = verdict.outcome in (CONSISTENT, INCONSISTENT)
+            kind = "of our own" if claim.get("ours") else list(found)[inside]
+            word = f"preliminary, points to “{verdict.outcome}”" if verdict.preliminary else verdict.outcome
+            found[kind][word] = found[kind].get(word, 0) + 1
+    return found

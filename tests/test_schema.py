@@ -1,0 +1,224 @@
+"""What stands in book/papers is as declared; what is not gets one line with file, entry and key."""
+
+from datetime import date
+from pathlib import Path
+
+import pytest
+import yaml
+
+from cflkit.workbook import console, papers, schema
+
+REAL = Path(__file__).resolve().parents[1] / "book" / "papers"
+PROTOCOL = {
+    "paper": "stocfl", "feeds": "nothing", "federation": {"builder": "rotated", "images": "digits", "clients": 8},
+    "model": "mlp8", "local": {"lr": 0.1}, "rounds": 3, "cost": {"each": [1, 0.1]}, "assumed": ["all of it"],
+    "methods": {"a": {"name": "fedavg"}, "b": {"name": "ifca", "k": 2, "rounds": 4}},
+}  # fmt: skip
+ROWS = {"A": {"label": "a", "printed": {"method": "FedAvg"}}, "B": {"label": "b"}}
+TABLE = {"paper": "stocfl", "title": "T", "protocol": "toy", "metric": "accuracy", "seeds": 3, "tolerance": 1.0,
+         "where": {"table": "Table 1", "n_clients": 4800, "participation": 0.1}, "rows": ROWS}  # fmt: skip
+CLAIM = {"id": "c", "says": "{n}", "since": date(2026, 1, 1),
+         "numbers": {"n": {"table": "Table 1", "method": "FedAvg"}},
+         "parts": {"p": {"more": ["toy/a", ["toy/b", "toy/a/ari"]], "by": 1}}}  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    (tmp_path / "results.yaml").symlink_to(REAL / "results.yaml")
+    monkeypatch.setattr(papers, "PAPERS", tmp_path)
+    return tmp_path
+
+
+def write(folder, protocol=PROTOCOL, table=TABLE, claim=CLAIM, outer=None):
+    files = {"protocols": {"protocols": {"toy": protocol}}, "tables": {"tables": {"t": table}},
+             "claims": {"rules_since": date(2026, 1, 1), "gates": {"toy": "none"}, "stocfl": [claim]}}  # fmt: skip
+    for name, content in files.items():
+        (folder / f"{name}.yaml").write_text(yaml.safe_dump(content | (outer or {}).get(name, {})))
+
+
+def test_the_real_files_are_as_declared():
+    assert len(schema.protocols()) > 50 and len(schema.tables()) > 50
+    ids = [claim["id"] for found in schema.claims().values() for claim in found]
+    assert len(ids) == len(set(ids)) and set(schema.claims()) == set(schema.CHAPTERS)
+    assert all(table["seeds"] >= 3 for table in schema.tables().values())  # or nothing could be decided
+
+
+def test_a_whole_one_passes(folder):
+    write(folder)
+    assert list(schema.protocols()) == ["toy"] and list(schema.tables()) == ["t"] and schema.claims()["stocfl"]
+
+
+def _set(given, path, value):
+    """A copy in which one place is another; without it if the value is None."""
+    first, *rest = path.split(".")
+    inner = _set(given.get(first, {}), ".".join(rest), value) if rest else value
+    return {k: v for k, v in ({**given, first: inner}).items() if v is not None}
+
+
+@pytest.mark.parametrize(
+    "path, value, told",
+    [
+        ("participaton", 0.1, r"key = 'participaton': must be one of .*the nearest is participation"),
+        ("cost", None, "key = 'cost': must be there"),
+        ("cost.each", [1], r"cost of each = \[1\]: must be two numbers"),
+        ("cost.each", [1, 0], r"cost of each = \[1, 0\]: must be a sequence, each a finite number, greater than 0"),
+        ("cost", {"a": [1, 1]}, "cost = 'each': must be one of a"),
+        ("cost.c", [1, 1], "cost = 'c': must be one of a, b, each"),
+        ("local.lrr", 0.1, r"local: key = 'lrr': must be one of .*the nearest is lr"),
+        ("local", {}, "local: key = 'lr': must be there"),
+        ("local.lr", "0.1", "local: lr = '0.1': must be"),
+        ("local", 0.1, "local = 0.1: must be of type Mapping"),
+        ("rounds", "3", "rounds = '3': must be an integer, 0 or more"),
+        ("rounds", 2.5, "rounds = 2.5: must be an integer"),
+        ("participation", 0, r"participation = 0: must be a finite number, in \(0, 1\]"),
+        ("participation", True, "participation = True: must be"),
+        ("model", "lenett", r"model = 'lenett': must be one of .*the nearest is lenet"),
+        ("federation.builder", "rotatd", r"federation: builder = 'rotatd': .*the nearest is rotated"),
+        ("federation.images", "digts", r"federation: images = 'digts': .*the nearest is digits"),
+        ("federation.client", 8, r"federation: key = 'client': .*the nearest is clients"),
+        ("federation.clients", "8", "federation: clients = '8': must be an integer or"),
+        ("federation.clients", None, "federation: key = 'clients': must be there"),
+        ("federation.test", "ownn", "federation: test = 'ownn': must be one of"),
+        ("federation.std", 0, "federation: std = 0: must be finite and greater than 0"),
+        ("methods.a.name", "fedavgg", r"methods, a: name = 'fedavgg': .*the nearest is fedavg"),
+        ("methods.b.kk", 2, r"methods, b: key = 'kk': must be one of"),
+        ("methods.b.k", 0, r"methods, b: k = 0: must be"),
+        ("methods.b.rounds", -1, "methods, b: rounds = -1: must be an integer, 0 or more"),
+        ("methods", {}, "methods = {}: must be at least one label"),
+        ("methods.a", "fedavg", "methods, a: entry = 'fedavg': must be a mapping"),
+        ("assumed", [{"score": "own"}], r"assumed = .*must be a sequence, each a text"),
+        ("assumed", [], r"assumed = \[\]: must be at least one line"),
+        ("unseen", 1, r"unseen = 1: must be"),
+        ("paper", "ifca", "paper = 'ifca': must be one of"),
+        ("search", [{"reading": "x", "label": "a", "fund": {}}], "search: key = 'fund': .*the nearest is found"),
+    ],
+)
+def test_a_malformed_protocol_gets_one_line(path, value, told, folder):
+    write(folder, protocol=_set(PROTOCOL, path, value))
+    _refused(schema.protocols, rf"protocols.yaml, toy: {told}")
+
+
+@pytest.mark.parametrize(
+    "path, value, told",
+    [
+        ("protocl", "toy", r"key = 'protocl': .*the nearest is protocol"),
+        ("protocol", "toyy", r"protocol = 'toyy': .*the nearest is toy"),
+        ("metric", "acuracy", "metric = 'acuracy': must be one of accuracy"),
+        ("also", ["arri"], "also = .*must be a sequence, each one of"),
+        ("seeds", 0, r"seeds = 0: must be an integer, in \[1, 10\]"),
+        ("extended", 11, "extended = 11: must be"),
+        ("tolerance", -1, "tolerance = -1: must be a finite number, 0 or more"),
+        ("where.tabel", "Table 1", r"where: field = 'tabel': .*the nearest is table"),
+        ("rows.A.label", "c", r"rows, A: label = 'c': must be one of a, b"),
+        ("rows.A.modell", "personal", r"rows, A: key = 'modell': .*the nearest is model"),
+        ("rows.A.model", "own", "rows, A: model = 'own': must be one of personal, global, unseen"),
+        ("rows.A.printed", {"method": "Nobody"}, "rows, A: where = .*must be fields of at least one entry"),
+        ("rows.A.printed", {"method": "IFCA"}, "rows, A: printed = .*must be fields of exactly one printed number"),
+        ("rows.A", "a", "rows, A: entry = 'a': must be a mapping"),
+    ],
+)
+def test_a_malformed_table_gets_one_line(path, value, told, folder):
+    write(folder, table=_set(TABLE, path, value))
+    _refused(schema.tables, rf"tables.yaml, t: {told}")
+
+
+@pytest.mark.parametrize(
+    "path, value, told",
+    [
+        ("sais", "x", r"key = 'sais': .*the nearest is says"),
+        ("since", None, "key = 'since': must be there"),
+        ("since", "today", "since = 'today': must be of type date"),
+        ("parts", None, "parts = .*must be given, or 'untested'"),
+        ("says", "{m}", "number = 'm': must be one of n"),
+        ("numbers.n", {"method": "Nobody"}, "numbers, n: where = .*must be fields of at least one entry"),
+        (
+            "numbers.n",
+            [{"method": "FedAvg"}, {"method": "IFCA"}],
+            "numbers, n: numbers = .*must be as many on both",
+        ),
+        ("parts.p", {"mre": ["toy/a", "toy/b"]}, "parts, p: test = 'mre': must be .*the nearest is more"),
+        (
+            "parts.p",
+            {"more": ["toy/a", "toy/b"], "near": ["toy/a", "toy/b"]},
+            "parts, p: test = .*must be a single one",
+        ),
+        ("parts.p.more", ["toy/a"], r"parts, p: more = \['toy/a'\]: must be a list of 2"),
+        ("parts.p.more", ["toy/a", "toy/c"], "parts, p: label = 'c': must be one of a, b"),
+        ("parts.p.more", ["toyy/a", "toy/b"], "parts, p: protocol = 'toyy': .*the nearest is toy"),
+        ("parts.p.more", ["toy/a/accurcy", "toy/b"], "parts, p: metric = 'accurcy': .*the nearest is accuracy"),
+        ("parts.p.more", [1, "toy/b"], "parts, p: cell = 1: must be a text"),
+        ("parts.p.within", 1, "parts, p: key = 'within': must be one of more, by"),
+        ("parts.p.by", "1", "parts, p: by = '1': must be a finite number"),
+        ("parts.p", {"near": ["toy/a", "toy/b"]}, "parts, p: key = 'within': must be there"),
+        (
+            "parts.p",
+            {"as_printed": "toy/a", "number": "m", "within": 1},
+            "parts, p: number = 'm': must be one of n",
+        ),
+        ("parts.p", {"printed_more": ["n", "m"]}, "parts, p: number = 'm': must be one of n"),
+        ("parts.p", "toy/a", "parts, p: entry = 'toy/a': must be a mapping"),
+        ("ours", "yes", "ours = 'yes': must be True or False"),
+    ],
+)
+def test_a_malformed_claim_gets_one_line(path, value, told, folder):
+    write(folder, claim=_set(CLAIM, path, value))
+    _refused(schema.claims, rf"claims.yaml, c: {told}")
+
+
+@pytest.mark.parametrize(
+    "file, outer, told",
+    [
+        ("protocols", {"protcols": {}}, "protocols.yaml: key = 'protcols': .*the nearest is protocols"),
+        ("protocols", {"protocols": []}, r"protocols.yaml: protocols = \[\]: must be of type Mapping"),
+        (
+            "tables",
+            {"left_out": [{"paper": "stocfl", "item": "i"}]},
+            "tables.yaml, left_out, i: key = 'because': must",
+        ),
+        ("tables", {"left_out": ["x"]}, "tables.yaml, left_out, x: entry = 'x': must be a mapping"),
+        ("claims", {"stoclf": []}, "claims.yaml: key = 'stoclf': .*the nearest is stocfl"),
+        ("claims", {"gates": {"toi": "none"}}, "claims.yaml, gates, toi: protocol = 'toi': .*the nearest is toy"),
+        (
+            "claims",
+            {"gates": {"toy": {"baseline": "a"}}},
+            "claims.yaml, gates, toy: key = 'classes': must be there",
+        ),
+        ("claims", {"gates": {}}, "claims.yaml, c: parts, p: gate of protocol = 'toy': must be one of"),
+        ("claims", {"rules_since": "now"}, "claims.yaml: rules_since = 'now': must be of type date"),
+    ],
+)
+def test_a_malformed_file_gets_one_line(file, outer, told, folder):
+    write(folder, outer={file: outer})
+    _refused(getattr(schema, file), told)
+
+
+@pytest.mark.parametrize(
+    "text, told",
+    [
+        ("protocols: {toy: {}, toy: {}}\n", "protocols.yaml: the key 'toy' stands twice"),
+        ("protocols: [1\n", "protocols.yaml: while parsing"),
+        ("- 1\n", r"protocols.yaml = \[1\]: must be a mapping"),
+        ("", "protocols.yaml = None: must be a mapping"),
+        ("{}\n", "protocols.yaml: key = 'protocols': must be there"),
+        ("protocols: {toy: 3}\n", "protocols.yaml, toy: entry = 3: must be a mapping"),
+    ],
+)
+def test_what_is_no_yaml_gets_one_line(text, told, folder):
+    write(folder)
+    (folder / "protocols.yaml").write_text(text)
+    _refused(schema.protocols, told)
+
+
+def _refused(read, told):
+    papers.read.cache_clear()
+    with pytest.raises(ValueError, match=f"^{told}") as error:
+        read()
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("command", [["ledger"], ["reproduce", "t"], ["run", "toy"], ["protocols"]])
+def test_every_command_refuses_it(command, folder, capsys, monkeypatch):
+    write(folder, protocol=PROTOCOL | {"participaton": 0.1})
+    monkeypatch.chdir(folder)
+    assert console.main([*command]) == 2
+    assert capsys.readouterr().err.startswith("cflkit: protocols.yaml, toy: key = 'participaton': must be one of ")

@@ -1,0 +1,369 @@
+"""Verdicts follow their data, by rules that were there before it."""
+
+import json
+import subprocess
+from datetime import date
+from pathlib import Path
+
+import pytest
+import yaml
+from made import record
+
+from cflkit.workbook import ledger, papers, records, schema, titles, verdicts
+
+ROOT = Path(__file__).resolve().parents[1]
+P = "mdicfl_rotmnist_r100"
+MORE = {"more": [f"{P}/mdicfl-1", f"{P}/ifca"]}
+
+
+def verdict(folder, **parts):
+    return ledger.judge("mdicfl", {"says": "", "parts": parts}, folder)
+
+
+@pytest.fixture
+def learnt(tmp_path):
+    """A folder in which the baseline has learnt."""
+    record(tmp_path, P, "fedavg", 0, accuracy=0.9)
+    return tmp_path
+
+
+def seeds(folder, label, *values, **more):
+    for seed, value in enumerate(values):
+        record(folder, P, label, seed, accuracy=value, **more)
+
+
+# ---------------------------------------------------------------------- what seeds decide
+@pytest.mark.parametrize(
+    "margins, word",
+    [
+        # three values with standard deviation 1: half of the 95% interval is 4.302653 / sqrt(3) = 2.484138
+        ([[1.49, 2.49, 3.49]], "holds"),
+        ([[1.48, 2.48, 3.48]], "undecided"),
+        ([[-3.48, -2.48, -1.48]], "undecided"),
+        ([[-3.49, -2.49, -1.49]], "fails"),
+        ([[0, 0, 0]], "holds"),
+        ([[1.49, 2.49, 3.49], [1.48, 2.48, 3.48]], "undecided"),  # all conditions must hold
+        ([[1.49, 2.49, 3.49], [-3.49, -2.49, -1.49]], "fails"),  # and one that fails is enough
+        ([[0.1]], "holds"), ([[-0.1]], "fails"), ([[-9, 10]], "holds"),  # too few: where the mean lies
+        ([[1.49, 2.49, 3.49], [1.0]], "holds"), ([[1.49, 2.49, 3.49], [-1.0]], "fails"),
+    ],
+)  # fmt: skip
+def test_the_interval_decides(margins, word):
+    assert verdicts.outcome(margins) == word
+
+
+def test_a_tie_is_no_lead():
+    assert (
+        verdicts.outcome([[0, 0, 0]], strict=True) == "undecided"
+        and verdicts.outcome([[0]], strict=True) == "fails"
+    )
+    assert verdicts.outcome([[0.01] * 3], strict=True) == "holds"
+
+
+def test_more_is_paired_over_seeds_and_wants_its_margin(learnt):
+    claim = MORE | {"by": 3}
+    assert verdict(learnt, a=claim).word == "not tested"
+    record(learnt, P, "mdicfl-1", 0, accuracy=0.96)
+    assert verdict(learnt, a=claim).word == "not tested"  # the other side is missing
+    record(learnt, P, "ifca", 0, accuracy=0.90)
+    assert str(verdict(learnt, a=claim)) == "preliminary: points to “holds” (1 seed)"
+    assert verdict(learnt, a=claim | {"by": 7}).word == "preliminary: points to “fails”"
+    seeds(learnt, "mdicfl-1", 0.96, 0.90, 0.80)
+    seeds(learnt, "ifca", 0.90, 0.85)
+    assert str(verdict(learnt, a=claim)) == "preliminary: points to “holds” (2 seeds)"
+    seeds(learnt, "ifca", 0.90, 0.85, 0.73)
+    found = verdict(learnt, a=claim)
+    assert str(found) == "holds (3 seeds)" and len(found.parts[0].runs) == 6
+    assert found.parts[0].value == "+6.00 ± 1.00 (95% from +3.52 to +8.48)"
+    assert verdict(learnt, a=MORE | {"by": 4}).word == "undecided"
+    assert verdict(learnt, a=MORE | {"by": 9}).word == "fails"
+    record(learnt, P, "ifca", 0, accuracy=0.99)  # a verdict changes if its data changes
+    assert verdict(learnt, a=claim).word == "undecided"
+
+
+def test_the_last_round_counts_and_not_the_best(learnt):
+    seeds(learnt, "ifca", 0.90, 0.90, 0.90)
+    seeds(learnt, "mdicfl-1", 0.85, 0.86, 0.84, early=1.15)
+    assert verdict(learnt, a=MORE).word == "fails"
+    assert ledger.measured(P, "mdicfl-1", learnt).percent() == pytest.approx([85, 86, 84])
+
+
+def test_each_of_several_baselines_is_to_be_beaten(learnt):
+    seeds(learnt, "mdicfl-1", 0.95, 0.95, 0.95)
+    seeds(learnt, "ifca", 0.94, 0.94, 0.94)
+    both = {"more": [f"{P}/mdicfl-1", [f"{P}/ifca", f"{P}/fedavg"]]}
+    seeds(learnt, "fedavg", 0.96, 0.96, 0.96)
+    assert verdict(learnt, a=both).word == "fails" and verdict(learnt, a=MORE).word == "holds"
+    assert verdict(learnt, a=both).parts[0].value.startswith("-1.00")  # the strongest one is told
+    seeds(learnt, "fedavg", 0.90, 0.90, 0.90)
+    assert verdict(learnt, a=both).word == "holds"
+    absent = {"more": [f"{P}/mdicfl-1", [f"{P}/ifca", f"{P}/oracle"]]}
+    assert verdict(learnt, a=absent).word == "not tested"  # a missing baseline blocks
+
+
+@pytest.mark.parametrize(
+    "part, word",
+    [
+        ({"near": [f"{P}/mdicfl-1", f"{P}/ifca"], "within": 1.1}, "holds"),
+        ({"near": [f"{P}/mdicfl-1", f"{P}/ifca"], "within": 0.9}, "fails"),
+        ({"near": [f"{P}/ifca", f"{P}/mdicfl-1"], "within": 0.9}, "fails"),
+        ({"least": [f"{P}/ifca", f"{P}/mdicfl-1"], "within": 1.1}, "holds"),
+        ({"least": [f"{P}/ifca", f"{P}/mdicfl-1"], "within": 0.9}, "fails"),
+        ({"least": [f"{P}/mdicfl-1", f"{P}/ifca"], "within": 0.1}, "holds"),
+        ({"above": f"{P}/ifca/ari", "than": 0.5}, "holds"),
+        ({"above": f"{P}/ifca/ari", "than": 0.51}, "fails"),
+        ({"below": f"{P}/ifca/settled", "than": 1}, "holds"),
+        ({"below": f"{P}/ifca/settled", "than": 0.5}, "fails"),
+        ({"equals": f"{P}/ifca/clusters", "to": 2}, "holds"),
+        ({"equals": f"{P}/ifca/clusters", "to": 3}, "fails"),
+        ({"equals": f"{P}/ifca/clusters", "to": 1}, "fails"),
+        ({"ratio": [f"{P}/mdicfl-1/down", f"{P}/ifca/down"], "to": 0.25}, "holds"),
+        ({"ratio": [f"{P}/mdicfl-1/down", f"{P}/ifca/down"], "to": 0.26}, "fails"),
+        ({"ratio": [f"{P}/mdicfl-1/down", f"{P}/ifca/down"], "to": 0.24}, "fails"),
+    ],
+)
+@pytest.mark.parametrize("n", [1, 3])
+def test_each_rule(n, part, word, learnt):
+    seeds(learnt, "mdicfl-1", *[0.95] * n, down=100)
+    seeds(learnt, "ifca", *[0.94] * n, ari=0.5, down=400)
+    found = verdict(learnt, a=part)
+    assert found.outcome == word and found.preliminary == (n == 1)
+
+
+def test_a_count_that_differs_between_seeds_is_undecided(learnt):
+    for seed, count in enumerate((2, 2, 3)):
+        record(learnt, P, "ifca", seed, accuracy=0.9, clusters=count)
+    assert verdict(learnt, a={"equals": f"{P}/ifca/clusters", "to": 2}).word == "undecided"
+
+
+def test_runs_that_are_the_same_test_nothing(learnt):
+    near = {"near": [f"{P}/mdicfl-1", f"{P}/ifca"], "within": 1}
+    seeds(learnt, "mdicfl-1", 0.9, 0.9, 0.9)
+    seeds(learnt, "ifca", 0.9, 0.9, 0.9)
+    assert str(verdict(learnt, a=near)) == "vacuous (the two runs are the same to the last digit)"
+    seeds(learnt, "ifca", 0.9, 0.9, 0.9, early=0.6)
+    assert verdict(learnt, a=near).word == "holds"  # they came to the same by other ways
+
+
+# ---------------------------------------------------------------------- several parts
+def test_mixed_parts_are_told_and_missing_ones_too(learnt):
+    seeds(learnt, "ifca", 0.94, 0.95, 0.94)
+    good, bad = {"above": f"{P}/ifca", "than": 90}, {"above": f"{P}/ifca", "than": 97}
+    open_, absent = {"above": f"{P}/ifca", "than": 94.5}, {"above": f"{P}/oracle", "than": 90}
+    assert str(verdict(learnt, a=good, b=bad)) == "holds in part (holds: a; fails: b; 3 seeds)"
+    assert str(verdict(learnt, a=good, b=absent)) == "holds in part (holds: a; not yet measured: b; 3 seeds)"
+    assert str(verdict(learnt, a=bad, b=open_, c=bad)) == "fails in part (fails: a / c; undecided: b; 3 seeds)"
+    assert verdict(learnt, a=open_, b=absent).word == "undecided"
+    assert verdict(learnt, a=good, b=good).word == "holds" and verdict(learnt, a=bad, b=bad).word == "fails"
+
+
+def test_parts_without_the_seeds_do_not_count_beside_those_that_have_them(learnt):
+    seeds(learnt, "ifca", 0.94, 0.95, 0.94)
+    record(learnt, P, "oracle", 0, accuracy=0.94)
+    firm, early = {"above": f"{P}/ifca", "than": 90}, {"above": f"{P}/oracle", "than": 95}
+    assert str(verdict(learnt, a=firm, b=early)) == (
+        "holds in part (holds: a; preliminary, points to “fails”: b; 3 seeds)"
+    )
+    assert verdict(learnt, b=early).word == "preliminary: points to “fails”"
+
+
+def test_the_fewest_and_the_most_seeds_are_told(learnt):
+    seeds(learnt, "ifca", 0.94, 0.95, 0.94)
+    seeds(learnt, "oracle", 0.94, 0.95, 0.94, 0.95)
+    parts = {"a": {"above": f"{P}/ifca", "than": 90}, "b": {"above": f"{P}/oracle", "than": 90}}
+    assert str(verdict(learnt, **parts)) == "holds (3 to 4 seeds)"
+    record(learnt, P, "local", 0, accuracy=0.5)
+    record(learnt, P, "cfl", 0, accuracy=0.5)
+    record(learnt, P, "cfl", 1, accuracy=0.5)
+    parts = {"a": {"above": f"{P}/local", "than": 40}, "b": {"above": f"{P}/cfl", "than": 40}}
+    assert str(verdict(learnt, **parts)) == "preliminary: points to “holds” (1 to 2 seeds)"
+
+
+def test_a_baseline_that_has_hardly_learnt_or_is_missing_decides_nothing(tmp_path):
+    seeds(tmp_path, "mdicfl-1", 0.95, 0.95, 0.95, down=100)
+    seeds(tmp_path, "ifca", 0.90, 0.90, 0.90, down=400)
+    assert str(verdict(tmp_path, a=MORE)) == "not tested (`fedavg`, on which it leans, is not yet measured)"
+    halfway = (0.1 + 0.9118) / 2  # ten classes; the global model's printed 91.18
+    record(tmp_path, P, "fedavg", 0, accuracy=halfway - 0.001)
+    early = "`fedavg` itself is at 50.49: too early to compare"
+    assert str(verdict(tmp_path, a=MORE)) == f"not tested ({early})"
+    share = {"ratio": [f"{P}/mdicfl-1/down", f"{P}/ifca/down"], "to": 0.25}
+    assert str(verdict(tmp_path, a=MORE, b=share)) == f"holds in part ({early}: a; holds: b; 3 seeds)"
+    record(tmp_path, P, "fedavg", 0, accuracy=halfway + 0.001)
+    assert verdict(tmp_path, a=MORE).word == "holds"
+
+
+def test_every_claim_of_a_protocol_leans_on_its_gate_or_says_why_on_none(tmp_path, monkeypatch):
+    gates = dict(schema.gates())
+    assert all(isinstance(gate, str) or set(gate) == {"baseline", "classes", "printed"} for gate in gates.values())
+    del gates[P]
+    monkeypatch.setattr(papers, "PAPERS", tmp_path)
+    for name in ("protocols", "tables", "results"):
+        (tmp_path / f"{name}.yaml").symlink_to(ROOT / "book" / "papers" / f"{name}.yaml")
+    whole = yaml.safe_load((ROOT / "book" / "papers" / "claims.yaml").read_text()) | {"gates": gates}
+    (tmp_path / "claims.yaml").write_text(yaml.safe_dump(whole))
+    with pytest.raises(
+        ValueError, match=rf"^claims.yaml, mdicfl-par: parts, .*: gate of protocol = '{P}': must be"
+    ):
+        schema.claims()
+
+
+# ---------------------------------------------------------------------- what weakens a verdict
+def test_a_sample_of_the_data_is_told(tmp_path):
+    p = "fesem_femnist_60_r60"
+    record(tmp_path, p, "fedavg", 0, accuracy=0.6, accuracy_micro=0.6)
+    record(tmp_path, p, "fesem2", 0, accuracy=0.5)
+    claim = {"parts": {"a": {"above": f"{p}/fesem2", "than": 1}}}
+    assert "a sample of the data, not at the printed rate" in ledger.judge("fesem", claim, tmp_path).note
+
+
+def test_a_rule_younger_than_its_runs_says_so(learnt):
+    seeds(learnt, "ifca", 0.94, 0.95, 0.94, date="2099-12-30")
+    part = {"parts": {"a": {"above": f"{P}/ifca", "than": 90}}}
+    for since, told in ((date(2099, 12, 30), False), (date(2099, 12, 31), True)):
+        note = ledger.judge("mdicfl", part | {"since": since}, learnt).note
+        assert ("the rule, of 2099-12-31, is younger than the runs" in note) == told
+    seeds(learnt, "ifca", 0.94, 0.95, 0.94, date="2026-11-21")
+    assert f"the rule, of {schema.rules_since()}, is younger" in ledger.judge("mdicfl", part, learnt).note
+
+
+def test_a_table_that_was_extended_says_so(learnt, monkeypatch):
+    seeds(learnt, "ifca", 0.94, 0.95, 0.94, 0.95)
+    table = {"t": {"protocol": P, "seeds": 3, "extended": 10}}
+    monkeypatch.setattr(schema, "tables", lambda: table)
+    part = {"above": f"{P}/ifca", "than": 90}
+    assert str(verdict(learnt, a=part)) == "holds (4 seeds; extended once, from 3 seeds to 10)"
+
+
+def test_no_rule_was_changed_without_its_date():
+    """Where the history is at hand, a claim that decides otherwise than before bears a later date than before."""
+    file = "book/papers/claims.yaml"
+
+    def git(*what):
+        return subprocess.run(["git", "-C", str(ROOT), *what], capture_output=True, text=True)
+
+    if git("rev-parse", "HEAD").returncode:
+        pytest.skip("no history is at hand")
+    now, gates = schema.claims(), schema.gates()
+    for commit in git("log", "--format=%H", "-40", "--", file).stdout.split():
+        old = yaml.safe_load(git("show", f"{commit}:{file}").stdout)
+        if "rules_since" not in old:
+            continue  # before rules had dates
+        before = {claim["id"]: claim for paper in schema.CHAPTERS for claim in old[paper]}
+        for claim in (claim for found in now.values() for claim in found):
+            then = before.get(claim["id"], claim)
+            same = all(then.get(key) == claim.get(key) for key in ("parts", "numbers", "ours"))
+            assert same or claim["since"] >= then["since"], claim["id"]
+            if claim["since"] == then["since"] and not same:
+                made = git("log", "-1", "--format=%cs", commit).stdout.strip()
+                assert made <= claim["since"].isoformat(), (
+                    f"{claim['id']} was changed after {made}, its date was not"
+                )
+        if any(old["gates"].get(name, gate) != gate for name, gate in gates.items()):
+            made = git("log", "-1", "--format=%cs", commit).stdout.strip()
+            assert made <= schema.rules_since().isoformat(), f"a gate was changed after {made}, rules_since was not"
+
+
+# ---------------------------------------------------------------------- printed numbers alone
+def test_printed_numbers_alone_are_internal_consistency(tmp_path):
+    numbers = {"a": {"table": "Table 4", "method": "MD-ICFL-1", "metric": "ARI"},
+               "b": {"table": "Table 4", "method": "MD-ICFL-2", "metric": "ARI"}}  # fmt: skip
+    claim = {"says": "{a}", "numbers": numbers, "parts": {"p": {"printed_more": ["a", "b"]}}}
+    assert str(ledger.judge("mdicfl", claim, tmp_path)) == "internally consistent (the printed numbers alone)"
+    assert ledger.says("mdicfl", claim) == "0.94 to 0.95"
+    claim["parts"]["q"] = {"printed_above": "a", "than": 0.94}
+    assert ledger.judge("mdicfl", claim, tmp_path).word == "internally inconsistent"
+    claim["parts"]["q"]["rounded"] = 0.005  # 0.94 may be 0.944
+    assert ledger.judge("mdicfl", claim, tmp_path).word == "internally consistent"
+    claim["parts"]["r"] = {"above": f"{P}/ifca", "than": 90}
+    assert "internally consistent in print: p / q" in (note := ledger.judge("mdicfl", claim, tmp_path).note), note
+    assert ledger.judge("mdicfl", claim, tmp_path).word == "not tested"
+
+
+@pytest.mark.parametrize("accuracy", [0.9809, 0.9625])  # printed: 97.17
+@pytest.mark.parametrize("within, word", [(0.95, "holds"), (0.9, "fails")])
+def test_a_measured_number_may_be_held_against_the_printed_one(accuracy, within, word, learnt):
+    seeds(learnt, "ifca", *[accuracy] * 3)
+    numbers = {"n": {"table": "Table 4", "method": "IFCA", "participation": 1.0, "metric": "test_accuracy_percent"}}
+    part = {"as_printed": f"{P}/ifca", "number": "n", "within": within}
+    assert ledger.judge("mdicfl", {"numbers": numbers, "parts": {"p": part}}, learnt).word == word
+
+
+def test_a_row_agrees_with_a_printed_number_by_its_interval():
+    assert verdicts.agreement([97.0, 97.1, 97.2], 97.1, 1) == "agrees"
+    assert verdicts.agreement([96.0, 97.1, 98.2], 97.1, 1) == "undecided"
+    assert verdicts.agreement([90.0, 90.1, 90.2], 97.1, 1) == "differs"
+    assert verdicts.agreement([97.0, 97.1], 97.1, 1) == "points to “agrees”"
+    assert verdicts.agreement([95.0], 97.1, 1) == "points to “differs”"
+
+
+def test_an_unknown_cell_or_rule_is_refused(learnt):
+    for part in ({"above": "nope/ifca", "than": 1}, {"above": f"{P}/nope", "than": 1}, {"nope": "x"}):
+        with pytest.raises(ValueError, match="nope"):
+            verdict(learnt, a=part)
+
+
+# ---------------------------------------------------------------------- a paper, and all of them
+def test_a_chapter_bears_its_verdict_in_its_title(learnt, monkeypatch):
+    seeds(learnt, "ifca", 0.92, 0.92, 0.92)
+    record(learnt, P, "oracle", 0, accuracy=0.92)
+
+    def claim(label="ifca", than=90, **more):
+        return {"id": "", "says": "", "parts": {"p": {"above": f"{P}/{label}", "than": than}}} | more
+
+    good, bad, open_ = claim(), claim(than=95), claim("cfl")
+    early, against = claim("oracle"), claim("oracle", than=95)
+    numbers = {"n": {"table": "Table 4", "method": "MD-ICFL-1", "metric": "ARI"}}
+    printed = {"id": "", "says": "", "numbers": numbers, "parts": {"p": {"printed_above": "n", "than": 0}}}
+    found = []
+    monkeypatch.setattr(schema, "claims", lambda: {"mdicfl": found})
+    for claims, mark in (
+        ([open_], "[Re: open]"), ([good], "[Re]"), ([bad], "[¬Re]"), ([good, bad], "[Re in part]"),
+        ([good, open_], "[Re in part]"), ([bad, open_], "[¬Re in part]"),  # what is open is not decided by the rest
+        ([claim(ours=True)], "[Re: open]"), ([good, claim(ours=True, than=95)], "[Re]"),  # our own do not count
+        ([printed], "[Re: open]"), ([bad, printed], "[¬Re]"),  # nor do printed numbers alone
+        ([early], "[Re, preliminary]"), ([against], "[¬Re, preliminary]"),
+        ([early, against], "[Re in part, preliminary]"),
+        ([good, early], "[Re in part]"), ([bad, early], "[¬Re in part]"),  # nor what is preliminary, beside others
+    ):  # fmt: skip
+        found[:] = claims
+        assert ledger.mark("mdicfl", learnt) == mark, claims
+    seeds(learnt, "ifca", 0.92, 0.97, 0.93)
+    found[:] = [claim(than=93)]
+    assert ledger.mark("mdicfl", learnt) == "[Re: undecided]"
+
+
+def test_a_title_is_written_when_the_book_is_built(monkeypatch):
+    page = ['{"source": ["# [Re] MD-ICFL"]}']
+    monkeypatch.setattr(ledger, "mark", lambda paper: f"[{paper}]")
+    titles.entitle(None, "book/mdicfl", page)
+    assert page == ['{"source": ["# [mdicfl] MD-ICFL"]}']
+    titles.entitle(None, "book/howto", page)
+    assert page == ['{"source": ["# [mdicfl] MD-ICFL"]}']
+
+
+def test_claims_are_counted_by_kind(learnt, monkeypatch):
+    seeds(learnt, "ifca", 0.92, 0.92, 0.92)
+    numbers = {"n": {"table": "Table 4", "method": "MD-ICFL-1", "metric": "ARI"}}
+    printed = {"id": "", "says": "", "numbers": numbers, "parts": {"p": {"printed_above": "n", "than": 0}}}
+    good = {"id": "", "says": "", "parts": {"p": {"above": f"{P}/ifca", "than": 90}}}
+    early = {"id": "", "says": "", "parts": {"p": {"above": f"{P}/fedavg", "than": 95}}}
+    claims = {paper: [] for paper in schema.CHAPTERS} | {"mdicfl": [printed, good, early, good | {"ours": True}]}
+    monkeypatch.setattr(schema, "claims", lambda: claims)
+    assert ledger.tally(learnt) == {
+        "of the papers": {"holds": 1, "preliminary, points to “fails”": 1},
+        "of their printed numbers alone": {"internally consistent": 1},
+        "of our own": {"holds": 1},
+    }
+
+
+def test_stored_verdicts_claim_no_more_than_three_seeds_allow():
+    for paper in schema.CHAPTERS:
+        for claim, found in verdicts.verdicts(paper):
+            decided = [part for part in found.parts if part.tested and not part.preliminary]
+            inside = found.outcome in (verdicts.CONSISTENT, verdicts.INCONSISTENT, verdicts.VACUOUS)
+            firm = not found.preliminary and found.outcome != verdicts.UNTESTED and not inside
+            assert firm == bool(decided), claim["id"]
+            for part in decided:
+                assert len({run["seed"] for run in part.runs}) >= 3, (claim["id"], part.name)
+    assert json.dumps(records.load("mdicfl_rotmnist_r100")[0])  # there are stored runs at all
