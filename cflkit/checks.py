@@ -201,7 +201,9 @@ def parameters(owner: type) -> dict[str, tuple[object, str]]:
 def known(names: Mapping | Iterable[str], given: str, what: str) -> None:
     """Require that a name is known; the line says which is the nearest, and lists the first of the known ones."""
     names = list(names)
+    if given in names:
+        return
     close = difflib.get_close_matches(str(given), names, 1, 0.6)
     hint = f" (the nearest is {close[0]})" if close else ""
     listed = ", ".join(names[:MANY]) + f" and {len(names) - MANY} more" * (len(names) > MANY)
-    require(given in names, what, given, f"one of {listed or '(none)'}{hint}")
+    require(False, what, given, f"one of {listed or '(none)'}{hint}")

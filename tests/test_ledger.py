@@ -6,7 +6,7 @@ import pytest
 import yaml
 from made import record
 
-from cflkit.workbook import ledger, pages, protocols, records
+from cflkit.workbook import console, ledger, pages, protocols, records
 
 FIRST = {"paper": "stocfl", "table": "Table 1", "n_clients": 4800, "participation": 0.1}
 
@@ -82,9 +82,9 @@ def test_measured_stands_beside_printed(tmp_path):
     results, claims, whole = (
         (tmp_path / f"{name}.md").read_text() for name in ("stocfl_results", "stocfl_claims", "ledger")
     )
-    line = "| StoCFL, parallel | 97.00 | 91.00 ± 1.41 | 75.00 ± 0.00 | -6.00 ± 1.41 | 2 | 100 | differs |"
-    assert line in results
-    assert "parallel +9.50 ± 0.71" in claims  # paired: 10 and 9
+    line = "| StoCFL, parallel | 97.00 | 91.00 ± 1.41 | 75.00 ± 0.00 | -6.00 ± 1.41 | 2 | 100 |"
+    assert f"{line} points to “differs” |" in results
+    assert "parallel: +9.50 ± 0.71" in claims  # paired: 10 and 9
     assert "stocfl_rotmnist_4800_r10: ifca4-s0, ifca4-s1, stocfl-s0, stocfl-s1 (2000-01-01 abc)" in whole
     assert {file.stem for file in tmp_path.glob("*.png")} >= {"stocfl-table1-4800-r10", "stocfl_counts"}
     protocol = "stocfl_rotmnist_4800_r10"
@@ -142,7 +142,7 @@ def test_the_data_files_name_what_exists():
 
 def test_printed_numbers_of_one_name_are_told_as_a_range(tmp_path):
     found = str(pages.claims("lcfed", tmp_path))
-    assert "printed, against FeSEM +0.32 to +9.53; printed, against FedGroup -0.11 to" in found
+    assert "printed, against FeSEM: +0.32 to +9.53; printed, against FedGroup: -0.11 to" in found
 
 
 def results(paper, folder):
@@ -168,3 +168,81 @@ def test_rows_without_a_curve_are_named(tmp_path):
     found = results("lcfed", tmp_path)
     assert "FedAvg ends at 50.0%](" in found
     assert "\nScored after the last round alone, so not drawn: local only.\n" in found
+
+
+# ---------------------------------------------------------------------- every printed number
+def test_every_printed_number_is_measured_can_be_run_or_has_a_reason(tmp_path):
+    numbers = ledger.coverage(tmp_path)
+    assert len(numbers) == 445 and {n.state for n in numbers} == {ledger.RUNNABLE, ledger.NOT_RUN}
+    assert all(bool(n.because) == (n.state == ledger.NOT_RUN) == (not n.tables) for n in numbers)
+    before = ledger.totals(tmp_path)
+    assert before["printed"] == 445 == before["runnable"] + before["left out"] and before["measured"] == 0
+    for seed in range(2):
+        record(tmp_path, P, "ifca", seed, accuracy=0.9, ari=0.5)
+
+    def beside():
+        return [n for n in ledger.coverage(tmp_path) if n.state == ledger.MEASURED]
+
+    assert [(n.entry["value"], n.seeds, n.early) for n in beside()] == [(97.17, 2, True), (0.76, 2, True)]
+    record(tmp_path, P, "fedavg", 0, accuracy=0.9)
+    assert [(n.seeds, n.early) for n in beside()] == [(1, False), (2, False), (2, False)]
+    record(tmp_path, P, "ifca", 2, accuracy=0.9, ari=0.5)
+    after = ledger.totals(tmp_path)
+    assert (after["measured"], after["firm"], after["early"]) == (3, 2, 0)
+    assert before["runs"] - after["runs"] == 4  # each run counts once, in however many tables it stands
+    record(tmp_path, P, "fedavg", 0, accuracy=0.2)
+    assert ledger.totals(tmp_path)["early"] == 3 and ledger.totals(tmp_path)["firm"] == 0
+
+
+def test_a_number_with_neither_row_nor_reason_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(ledger, "left_out", list)
+    with pytest.raises(ValueError, match=r"^printed number = .*'Table 1'.*: must be in a row of tables.yaml"):
+        ledger.coverage(tmp_path)
+
+
+def test_the_console_the_front_page_and_the_titles_say_the_same(capsys):
+    assert console.main(["ledger"]) == 0
+    said = capsys.readouterr().out.splitlines()
+    templates = pages.environment(records.FOLDER, records.FOLDER)
+    front, whole = (templates.get_template(f"{name}.md.jinja").render() for name in ("marks", "ledger"))
+    for paper, title in pages.CHAPTERS.items():
+        mark = ledger.mark(paper)
+        assert f"{paper}: {mark}" in said
+        assert f"[{title}]({paper}.ipynb) | {mark} |" in front and f"[{title}]({paper}.ipynb): {mark}\n" in whole
+    for kind, words in ledger.tally().items():
+        counts = ", ".join(f"{count} {word}" for word, count in words.items())
+        assert f"claims {kind}: {counts}" in said
+        assert f"{sum(words.values())} claims {kind}: {counts}." in front and f"claims {kind}: {counts}." in whole
+    total = ledger.totals()
+    assert f"{total['measured']} stand beside a run, {total['firm']} of them with three seeds" in front
+    assert f"of which {total['measured']} measured ({total['firm']} with three seeds" in "\n".join(said)
+
+
+def test_what_was_assumed_and_what_was_tried_stand_under_a_table(tmp_path):
+    found = results("lcfed", tmp_path)
+    under = found[found.index("(table-lcfed-table1-n3-cal)=") :]
+    for line in protocols.protocols()["lcfed_mnist_n3_cal"]["assumed"]:
+        assert f"- {line}\n" in under
+    chosen = "| **5 epochs, a tenth of the devices, normalised** | `fedavg` | 0 | 88.50 at 20, "
+    assert chosen in under and "| 5 steps, all devices, pixels in [0, 1] | `fedavg` | 0 | 40.10 at 200 |" in under
+
+
+def test_a_table_says_what_is_too_early_and_what_diverged(tmp_path):
+    record(tmp_path, P, "ifca", 0, accuracy=0.9)
+    record(tmp_path, P, "fedavg", 0, accuracy=0.2, diverged=True)
+    found = results("mdicfl", tmp_path)
+    assert "**Too early**: `fedavg` itself is at 20.00: too early to compare. **Preliminary**" in found
+    assert "| global model (FedAvg) | 91.18 | 20.00 | -71.18 | 1 | 30 | diverged |" in found
+    assert "| IFCA | 97.17 | 90.00 | -7.17 | 1 | 30 | points to “differs” |" in found
+
+
+def test_damaged_records_are_named_and_the_rest_is_judged(tmp_path, capsys):
+    path = record(tmp_path, P, "ifca", 0, accuracy=0.9)
+    record(tmp_path, P, "fedavg", 0, accuracy=0.9)
+    path.write_text("{}")
+    assert console.main(["ledger", "--out", str(tmp_path)]) == 0
+    said = capsys.readouterr()
+    assert said.err == f"cflkit: left out: {P}/{path.name}: part = 'protocol': must be there\n"
+    assert "1 measured" in said.out
+    whole = pages.environment(tmp_path, tmp_path).get_template("ledger.md.jinja").render()
+    assert f"## Records that are left out\n\n- {P}/{path.name}: part = 'protocol'" in whole

@@ -351,7 +351,7 @@ def test_claims_are_counted_by_kind(learnt, monkeypatch):
     claims = {paper: [] for paper in schema.CHAPTERS} | {"mdicfl": [printed, good, early, good | {"ours": True}]}
     monkeypatch.setattr(schema, "claims", lambda: claims)
     assert ledger.tally(learnt) == {
-        "of the papers": {"holds": 1, "preliminary, points to “fails”": 1},
+        "of the papers": {"holds": 1, "preliminary: points to “fails”": 1},
         "of their printed numbers alone": {"internally consistent": 1},
         "of our own": {"holds": 1},
     }

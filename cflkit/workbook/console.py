@@ -211,9 +211,20 @@ def _ledger(options) -> None:
         lacking = ledger.missing(name, folder=options.out)
         hours, gpu = sum(m.minutes for m in lacking) / 60, sum(m.gpu_minutes for m in lacking)
         print(f"{name:28} {len(lacking):3} runs missing: {hours:5.1f} h of a CPU core, {gpu:4.0f} min of an H200")
-    for paper, claims in ledger.claims().items():
-        for claim in claims:
-            print(f"{claim['id']:28} {ledger.judge(paper, claim, options.out)}")
+    for paper in ledger.claims():
+        print(f"{paper}: {ledger.mark(paper, options.out)}")
+        for claim, verdict in ledger.verdicts(paper, options.out):
+            print(f"  {claim['id']:26} {verdict}")
+    for kind, words in ledger.tally(options.out).items():
+        print(f"claims {kind}: " + ", ".join(f"{count} {word}" for word, count in words.items()))
+    total = ledger.totals(options.out)
+    firm = f"{total['firm']} with three seeds and a baseline that has learnt, {total['early']} before it has"
+    print(f"printed numbers: {total['printed']}, of which {total['measured']} measured ({firm}), "
+          f"{total['runnable']} can be run, {total['left out']} not here")  # fmt: skip
+    cost = f"{total['hours']:.0f} h of a CPU core, {total['gpu_hours']:.0f} h of an H200"
+    print(f"missing in all tables: {total['runs']} runs: {cost}")
+    for line in ledger.problems(options.out):
+        print(f"cflkit: left out: {line}", file=sys.stderr)
 
 
 def _reproduce(options) -> None:

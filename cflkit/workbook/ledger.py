@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cflkit.checks import known
+from cflkit.checks import known, require
 from cflkit.workbook import protocols, records
 from cflkit.workbook.measured import PLAIN, Measured, fits, measured, number, problems
-from cflkit.workbook.papers import PAPERS, entries, found, matches, printed, printed_numbers, stated
+from cflkit.workbook.papers import PAPERS, entries, found, matching, printed, printed_numbers, stated
 from cflkit.workbook.schema import claims, left_out, tables
 from cflkit.workbook.verdicts import (
     FAILS,
@@ -25,17 +25,20 @@ from cflkit.workbook.verdicts import (
     agreement,
     decide,
     judge,
+    kind,
     mark,
     says,
     tally,
+    too_early,
     verdicts,
 )
 
 __all__ = [
-    "FAILS", "HOLDS", "PAPERS", "PARTLY", "PLAIN", "UNTESTED", "Coverage", "Measured", "Missing", "Part", "Row",
-    "Verdict", "agreement", "claims", "coverage", "decide", "entries", "fits", "found", "judge", "left_out", "mark",
-    "measured", "missing", "number", "printed", "printed_numbers", "problems", "rows", "says", "stated", "tables",
-    "tally", "totals", "verdicts",
+    "FAILS", "HOLDS", "MEASURED", "NOT_RUN", "PAPERS", "PARTLY", "PLAIN", "RUNNABLE", "SEEDS", "UNTESTED",
+    "Coverage", "Measured", "Missing", "Part", "Row", "Verdict", "agreement", "claims", "coverage", "decide",
+    "entries", "fits", "found", "judge", "kind", "left_out", "mark", "matching", "measured", "missing", "number",
+    "printed", "printed_numbers", "problems", "rows", "says", "stated", "tables", "tally", "too_early",
+    "totals", "verdicts",
 ]  # fmt: skip
 
 
@@ -153,6 +156,8 @@ class Coverage:
         Whether a run stands beside it, could, or why not.
     seeds : int
         Of the best row beside it.
+    early : bool
+        Whether every row beside it leans on a baseline that has hardly learnt, or is missing.
     tables : tuple of str
         Which tables have a row for it.
     because : str
@@ -162,6 +167,7 @@ class Coverage:
     entry: dict
     state: str
     seeds: int = 0
+    early: bool = False
     tables: tuple[str, ...] = ()
     because: str = ""
 
@@ -174,23 +180,26 @@ def coverage(folder: Path = records.FOLDER) -> list[Coverage]:
     ValueError
         For a number with neither a row nor a reason.
     """
-    beside: dict[int, list[tuple[str, int]]] = {}
+    beside: dict[int, list[tuple[str, int, bool]]] = {}
     for name, table in tables().items():
+        early = bool(too_early(table["protocol"], folder))
         for row, shown in zip(table["rows"].values(), rows(name, folder), strict=True):
             if (entry := _beside(table, row)) is not None:
                 seeds = len(shown.measured.values(shown.metric)) if shown.measured else 0
-                beside.setdefault(id(entry), []).append((name, seeds))
+                beside.setdefault(id(entry), []).append((name, seeds, early))
+    why = {id(entry): out["because"] for out in reversed(left_out()) if "where" in out
+           for entry in matching(paper=out["paper"], **out["where"])}  # fmt: skip
     everything = []
     for entry in entries():
         if has := beside.get(id(entry)):
-            seeds, names = max(seeds for _, seeds in has), tuple(name for name, _ in has)
-            everything.append(Coverage(entry, MEASURED if seeds else RUNNABLE, seeds, names))
+            ready = [(name, seeds) for name, seeds, early in has if not early and seeds]
+            seeds = max((seeds for _, seeds in ready), default=max(seeds for _, seeds, _ in has))
+            state, names = MEASURED if seeds else RUNNABLE, tuple(name for name, *_ in has)
+            everything.append(Coverage(entry, state, seeds, bool(seeds) and not ready, names))
             continue
-        reasons = [out["because"] for out in left_out() if "where" in out and out["paper"] == entry["paper"]
-                   and matches(entry, out["where"])]  # fmt: skip
         one = {key: entry[key] for key in ("paper", "table", "dataset", "method", "metric")} | entry["setting"]
-        known(["a row", "a reason"], "a row" if reasons else "neither", f"what tables.yaml has for {one}")
-        everything.append(Coverage(entry, NOT_RUN, because=reasons[0]))
+        require(id(entry) in why, "printed number", one, "in a row of tables.yaml, or in its left_out")
+        everything.append(Coverage(entry, NOT_RUN, because=why[id(entry)]))
     return everything
 
 
@@ -200,15 +209,17 @@ def totals(folder: Path = records.FOLDER) -> dict[str, int | float]:
     Returns
     -------
     dict
-        ``printed``; ``measured``, of which ``firm`` with three seeds; ``runnable``; ``left out``; ``runs`` missing,
-        each counted once, their ``hours`` of a CPU core and ``gpu_hours`` of an H200.
+        ``printed``; ``measured``, of which ``firm`` with three seeds and a baseline that has learnt, and ``early``
+        without such a baseline; ``runnable``; ``left out``; ``runs`` missing, each counted once, their ``hours`` of
+        a CPU core and ``gpu_hours`` of an H200.
     """
     numbers = coverage(folder)
     lacking = {(m.protocol, m.label, m.seed): m for name in tables() for m in missing(name, folder=folder)}.values()
     return {
         "printed": len(numbers),
         "measured": sum(c.state == MEASURED for c in numbers),
-        "firm": sum(c.seeds >= SEEDS for c in numbers),
+        "firm": sum(c.seeds >= SEEDS and not c.early for c in numbers),
+        "early": sum(c.early for c in numbers),
         "runnable": sum(c.state == RUNNABLE for c in numbers),
         "left out": sum(c.state == NOT_RUN for c in numbers),
         "runs": len(lacking),

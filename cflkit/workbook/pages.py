@@ -44,7 +44,7 @@ def write(folder: Path = records.FOLDER, out: Path = OUT, benchmarks: Path = BEN
         for name, template in (("claims", templates.get_template("claims.md.jinja")),
                                ("results", templates.select_template(own))):  # fmt: skip
             _write(out / f"{paper}_{name}.md", template.render(paper=paper))
-    for name in ("ledger", "performance"):
+    for name in ("marks", "ledger", "performance"):
         _write(out / f"{name}.md", templates.get_template(f"{name}.md.jinja").render())
 
 
@@ -59,12 +59,13 @@ def environment(folder: Path, out: Path, benchmarks: Path = BENCHMARKS) -> jinja
         keep_trailing_newline=True,
     )
     templates.filters["cell"] = cell
-    of_folder: list[Callable] = [claims, tables, verdicts, states, by_setting, over, stored]
+    of_folder: list[Callable] = [claims, tables, verdicts, apart, covered, states, by_setting, over, stored]
+    of_folder += [ledger.mark, ledger.tally, ledger.totals, ledger.problems]
     templates.globals |= {call.__name__: partial(call, folder=folder) for call in of_folder}
     templates.globals |= {
         "missing": MISSING,
         "chapters": CHAPTERS,
-        "ledger_words": (ledger.HOLDS, ledger.PARTLY, ledger.FAILS, ledger.UNTESTED),
+        "not_run": not_run,
         "printed": ledger.printed,
         "rows": partial(ledger.rows, folder=folder),
         "measured": partial(ledger.measured, folder=folder),
@@ -102,11 +103,16 @@ def cell(value) -> str:
 def machines(runs: Sequence[dict]) -> str:
     """Say on what, for how long and from which commit runs were made."""
     where = sorted({r["provenance"]["card"] or r["provenance"]["machine"]["processor"] for r in runs})
-    made = sorted({r["provenance"]["commit"] or "unknown" for r in runs})
+    made = sorted({_commit(r) for r in runs})
     minutes = sum(r["provenance"]["seconds"] for r in runs) / 60
     kind = ", ".join(sorted({r["config"]["dtype"] for r in runs}))
     return (f"{len(runs)} run{'s' * (len(runs) > 1)} on {', '.join(where)}, {kind}, {minutes:.0f} minutes in all; "
             f"commit {', '.join(made)}.")  # fmt: skip
+
+
+def _commit(run: dict) -> str:
+    """Name the commit of a run, and say so if the code was changed since."""
+    return (run["provenance"]["commit"] or "unknown") + (" (changed)" if run["provenance"].get("changed") else "")
 
 
 def measurements(kind: str, folder: Path = BENCHMARKS) -> list[dict]:
@@ -125,19 +131,10 @@ def claims(paper: str, folder: Path) -> list[tuple[str, str, str]]:
     lines = []
     for claim in ledger.claims()[paper]:
         verdict = ledger.judge(paper, claim, folder)
-        values: dict[str, list[str]] = {}
-        for part in verdict.parts:
-            if part.passed is not None:
-                values.setdefault(part.name, []).append(part.value)
-        decided = "; ".join(f"{name} {_from_to(several)}" for name, several in values.items())
+        decided = "; ".join(f"{part.name}: {part.value}" for part in verdict.parts if part.tested or part.printed)
         why = ". ".join(filter(None, (decided, verdict.note)))
         lines.append((ledger.says(paper, claim), f"**{verdict.word}**", why))
     return lines
-
-
-def _from_to(values: Sequence[str]) -> str:
-    """Write the one value, or the least and the greatest of several printed ones."""
-    return values[0] if len(values) == 1 else f"{min(values, key=float)} to {max(values, key=float)}"
 
 
 def verdicts(folder: Path) -> dict[str, list[dict]]:
@@ -147,10 +144,18 @@ def verdicts(folder: Path) -> dict[str, list[dict]]:
         for claim in ledger.claims()[paper]:
             verdict = ledger.judge(paper, claim, folder)
             behind = _behind([run for part in verdict.parts for run in part.runs])
-            judged.setdefault(paper, []).append(
-                {"says": ledger.says(paper, claim), "word": verdict.word, "note": verdict.note, "behind": behind}
-            )
+            line = {"says": ledger.says(paper, claim), "word": verdict.word, "note": verdict.note, "behind": behind}
+            judged.setdefault(paper, []).append(line | {"kind": ledger.kind(claim, verdict)})
     return judged
+
+
+def apart(kind: str, folder: Path) -> Iterator[tuple[str, ...]]:
+    """List the claims of a kind that counts in no mark."""
+    for paper, judged in verdicts(folder).items():
+        for claim in judged:
+            if claim["kind"] == kind:
+                note = f"<br>{claim['note']}" if claim["note"] else ""
+                yield CHAPTERS[paper], claim["says"], f"**{claim['word']}**{note}"
 
 
 def _behind(runs: Sequence[dict]) -> str:
@@ -159,7 +164,7 @@ def _behind(runs: Sequence[dict]) -> str:
     for protocol in sorted({r["protocol"] for r in runs}):
         mine = [r for r in runs if r["protocol"] == protocol]
         files = ", ".join(sorted({f"{r['label']}-s{r['seed']}" for r in mine}))
-        made = ", ".join(sorted({f"{r['provenance']['date']} {r['provenance']['commit']}" for r in mine}))
+        made = ", ".join(sorted({f"{r['provenance']['date']} {_commit(r)}" for r in mine}))
         lines.append(f"{protocol}: {files} ({made})")
     return "<br>".join(lines) or "–"
 
@@ -169,10 +174,28 @@ def states(folder: Path) -> Iterator[tuple[str, ...]]:
     """Say of every table what it lacks, and what that costs."""
     for name, spec in ledger.tables().items():
         lacking = ledger.missing(name, folder=folder)
-        wanted = len({row["label"] for row in spec["rows"].values()}) * spec["seeds"]
+        wanted = len({row["label"] for row in spec["rows"].values()}) * spec.get("extended", spec["seeds"])
         hours, gpu = sum(m.minutes for m in lacking) / 60, sum(m.gpu_minutes for m in lacking)
-        yield (f"[{spec['title']}](table-{name})", f"{wanted - len(lacking)} of {wanted}", f"{hours:.1f}",
+        title = f"[{spec['title']}](table-{name})" if spec["paper"] in CHAPTERS else spec["title"]
+        yield (title, f"{wanted - len(lacking)} of {wanted}", f"{hours:.1f}",
                f"{gpu:.0f}", f"`cflkit reproduce {name}`")  # fmt: skip
+
+
+def covered(folder: Path) -> Iterator[list[str]]:
+    """Count what became of each paper's printed numbers."""
+    numbers = ledger.coverage(folder)
+    for paper, title in CHAPTERS.items():
+        mine = [number for number in numbers if number.entry["paper"] == paper]
+        states = [number.state for number in mine]
+        done, early = [n for n in mine if n.state == ledger.MEASURED], sum(n.early for n in mine)
+        firm = sum(n.seeds >= ledger.SEEDS and not n.early for n in done)
+        yield [title, *map(str, (len(mine), len(done), firm, early, states.count(ledger.RUNNABLE),
+                                 states.count(ledger.NOT_RUN)))]  # fmt: skip
+
+
+def not_run() -> list[tuple[str, ...]]:
+    """List what no table faces, and why."""
+    return [(CHAPTERS[out["paper"]], out["item"], out["because"]) for out in ledger.left_out()]
 
 
 def tables(paper: str, folder: Path) -> Iterator[dict]:
@@ -194,6 +217,9 @@ def _table(name: str, spec: dict, rows: list[Row], folder: Path) -> dict:
         "runs": runs,
         "few": any(len(row.measured.runs) < spec["seeds"] for row in rows if row.measured),
         "lacking": bool(ledger.missing(name, folder=folder)),
+        "early": ledger.too_early(spec["protocol"], folder) if runs else "",
+        "assumed": protocols.protocols()[spec["protocol"]]["assumed"],
+        "search": protocols.protocols()[spec["protocol"]].get("search", []),
         "trace": list(_trace(spec["protocol"], rows)),
         "curves": _curves(rows) if len(runs) > 1 and spec["metric"] == "accuracy" else None,
     }
@@ -228,7 +254,9 @@ def _line(row: Row, tolerance: float, skewed: bool, also: Sequence[str]) -> list
     besides = [row.measured.percent(model + metric) for metric in also]
     others = [number(percent) if percent else "–" for percent in besides]
     gap = None if row.printed is None else [v - row.printed for v in values]
-    word = "" if gap is None else "agrees" if abs(sum(gap)) / len(gap) <= tolerance else "differs"
+    word = "" if gap is None else ledger.agreement(values, row.printed, tolerance)
+    if any(run["final"].get("diverged") for run in row.measured.runs):
+        word = "diverged"
     mix, off = number(own) if own else "–", "–" if gap is None else number(gap, sign=True)
     size = str(len(values)), str(row.measured.rounds)
     return [row.name, beside, number(values), *([mix] * skewed), *others, off, *size, word]

@@ -60,14 +60,23 @@ def stated(**where) -> float | list[float]:
     ValueError
         Unless exactly one entry matches.
     """
-    matching = [e["value"] for e in read(PAPERS / "results.yaml")["in_text"] if where.items() <= e.items()]
-    require(len(matching) == 1, "where", where, "fields of exactly one number of the running texts")
-    return matching[0]
+    values = [e["value"] for e in read(PAPERS / "results.yaml")["in_text"] if where.items() <= e.items()]
+    require(len(values) == 1, "where", where, "fields of exactly one number of the running texts")
+    return values[0]
 
 
-def matches(entry: dict, where: dict) -> bool:
-    """Whether an entry, or its setting, has these fields; a list allows each of its values."""
-    flat = entry | entry["setting"]
+@cache
+def _flat(folder: Path) -> list[tuple[dict, dict]]:
+    """Every entry, and it with its setting's fields among its own."""
+    return [(entry, entry | entry["setting"]) for entry in read(folder / "results.yaml")["entries"]]
+
+
+def matching(**where) -> list[dict]:
+    """Entries that match, as for :func:`found`; perhaps none, and those printed as a dash too."""
+    return [entry for entry, flat in _flat(PAPERS) if _matches(flat, where)]
+
+
+def _matches(flat: dict, where: dict) -> bool:
     return all(flat.get(k) in v if isinstance(v, list) else flat.get(k) == v for k, v in where.items())
 
 
@@ -85,9 +94,9 @@ def found(**where) -> list[dict]:
     ValueError
         If nothing matches.
     """
-    matching = [entry for entry in entries() if matches(entry, where) and entry["value"] is not None]
-    require(bool(matching), "where", where, "fields of at least one entry of results.yaml")
-    return matching
+    numbers = [entry for entry in matching(**where) if entry["value"] is not None]
+    require(bool(numbers), "where", where, "fields of at least one entry of results.yaml")
+    return numbers
 
 
 def printed(**where) -> list[float]:

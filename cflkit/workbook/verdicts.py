@@ -61,11 +61,6 @@ class Part:
         return self.outcome in (HOLDS, FAILS, UNDECIDED)
 
     @property
-    def passed(self) -> bool | None:
-        """Whether it holds; None if nothing was compared."""
-        return self.outcome in (HOLDS, CONSISTENT) if self.tested or self.printed else None
-
-    @property
     def preliminary(self) -> bool:
         """Whether there are too few seeds to decide it."""
         return self.tested and self.seeds < SEEDS
@@ -230,10 +225,15 @@ def _of_print(name: str, kind: str, part: dict, numbers: dict) -> Part:
 
 
 def _gate(name: str, folder: Path) -> str:
-    """Say so if a cell's protocol leans on a baseline that is missing, or not half way to its printed number."""
+    """Say so if what a cell leans on is missing or has hardly learnt; counted traffic leans on nothing."""
     protocol, _, metric = (*name.split("/"), "accuracy")[:3]
+    return "" if metric in TRAFFIC else too_early(protocol, folder)
+
+
+def too_early(protocol: str, folder: Path = records.FOLDER) -> str:
+    """Say so if a protocol leans on a baseline that is missing, or not half of the way to its printed number."""
     gate = schema.gates().get(protocol, "")
-    if isinstance(gate, str) or metric in TRAFFIC:
+    if isinstance(gate, str):
         return ""
     values, _ = measured.cell(f"{protocol}/{gate['baseline']}", folder)
     label = gate["baseline"].split("/")[0]
@@ -371,13 +371,19 @@ def mark(paper: str, folder: Path = records.FOLDER) -> str:
     return f"[Re in part{early}]" if words & {HOLDS, PARTLY} else f"[¬Re in part{early}]"
 
 
+def kind(claim: dict, verdict: Verdict) -> str:
+    """Which claims it is counted among: the papers', those of printed numbers alone, or our own questions."""
+    if claim.get("ours"):
+        return "of our own"
+    inside = verdict.outcome in (CONSISTENT, INCONSISTENT)
+    return "of their printed numbers alone" if inside else "of the papers"
+
+
 def tally(folder: Path = records.FOLDER) -> dict[str, dict[str, int]]:
     """How many claims have which verdict, for each kind of claim: the papers', internal consistency, our own."""
     found: dict[str, dict[str, int]] = {"of the papers": {}, "of their printed numbers alone": {}, "of our own": {}}
     for paper in schema.CHAPTERS:
         for claim, verdict in verdicts(paper, folder):
-            inside = verdict.outcome in (CONSISTENT, INCONSISTENT)
-            kind = "of our own" if claim.get("ours") else list(found)[inside]
-            word = f"preliminary, points to “{verdict.outcome}”" if verdict.preliminary else verdict.outcome
-            found[kind][word] = found[kind].get(word, 0) + 1
+            counts = found[kind(claim, verdict)]
+            counts[verdict.word] = counts.get(verdict.word, 0) + 1
     return found
