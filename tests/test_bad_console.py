@@ -2,8 +2,11 @@
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import threading
+import time
 from pathlib import Path
 
 import nbformat
@@ -204,9 +207,6 @@ for line in sys.stdin.read().splitlines():
 
 
 def test_a_budget_rings_once_and_leaves_the_alarm_as_it_was():
-    import signal
-    import threading
-
     before = signal.getsignal(signal.SIGALRM)
     with pytest.raises(reproduce.TimeIsUp, match=r"time is up after 0\.0002 min"), reproduce.budget(0.0002):
         signal.pause()
@@ -228,3 +228,20 @@ def test_a_budget_rings_once_and_leaves_the_alarm_as_it_was():
     thread.start()
     thread.join()
     assert refused == ["budget = 1: must be None outside the main thread, which alone receives signals"]
+
+
+@pytest.mark.slow
+def test_an_interrupt_while_a_cell_runs_leaves_no_stack(folder):
+    notebook = nbformat.read(folder / "good.ipynb", 4)
+    source = "from pathlib import Path\nimport time\nPath('runs').touch()\ntime.sleep(60)"
+    notebook.cells.append(new_code_cell(source))
+    (folder / "long").mkdir()
+    nbformat.write(notebook, folder / "long" / "long.ipynb")
+    command = [sys.executable, "-m", "cflkit", "chapter", "long/long.ipynb"]
+    settings = os.environ | {"PYTHONPATH": str(ROOT)}
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=settings)
+    while not (folder / "long" / "runs").exists():  # the cell has begun
+        assert process.poll() is None
+        time.sleep(0.2)
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=60)[1] == "cflkit: interrupted\n" and process.returncode == 130

@@ -112,7 +112,7 @@ def subplots(*shape: int, **options) -> tuple[Figure, Axes | np.ndarray]:
 
 
 def panels(count: int, side: float) -> tuple[Figure, list[Axes]]:
-    """Open `count` panels, :data:`COLUMNS` to a row at most, and drop the places left over."""
+    """Open `count` panels, ``COLUMNS`` to a row at most, and drop the places left over."""
     columns = min(count, COLUMNS)
     rows = -(-count // columns)
     side = min(side, 9.6 / columns)
