@@ -23,6 +23,8 @@ instruction with one rounding everywhere. So results are the same bits on every 
 instruction.
 """
 
+from __future__ import annotations  # LLVM's types are named in annotations; the book's pages do without the package
+
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -40,19 +42,19 @@ I32, I64, POINTER = ir.IntType(32), ir.IntType(64), ir.PointerType()
 class Int:
     """A whole number that is known when the code runs, with + - *."""
 
-    def __init__(self, f: "Function", value: ir.Value):
+    def __init__(self, f: Function, value: ir.Value):
         self.f, self.value = f, value
 
-    def _with(self, other: "Int | int", operation: Callable) -> "Int":
+    def _with(self, other: Int | int, operation: Callable) -> Int:
         return Int(self.f, operation(self.value, self.f.whole(other)))
 
-    def __add__(self, other: "Int | int") -> "Int":
+    def __add__(self, other: Int | int) -> Int:
         return self if isinstance(other, int) and other == 0 else self._with(other, self.f.b.add)
 
-    def __sub__(self, other: "Int | int") -> "Int":
+    def __sub__(self, other: Int | int) -> Int:
         return self._with(other, self.f.b.sub)
 
-    def __mul__(self, other: "Int | int") -> "Int | int":
+    def __mul__(self, other: Int | int) -> Int | int:
         if isinstance(other, int) and other in (0, 1):
             return self if other else 0
         return self._with(other, self.f.b.mul)
@@ -63,7 +65,7 @@ class Int:
 class Sum:
     """A vector that grows: LLVM keeps it in a register while loops run."""
 
-    def __init__(self, f: "Function", value: ir.Value):
+    def __init__(self, f: Function, value: ir.Value):
         self.f, self.type = f, value.type
         self.place = ir.IRBuilder(f.top).alloca(value.type)
         self.set(value)
@@ -138,13 +140,13 @@ class Function:
         self.b = ir.IRBuilder(self._first)
         self.arguments = [Int(self, a) if k == "i" else a for a, k in zip(self.made.args, kinds, strict=True)]
 
-    def end(self) -> "Function":
+    def end(self) -> Function:
         """Close the function."""
         self.b.ret_void()
         ir.IRBuilder(self.top).branch(self._first)
         return self
 
-    def call(self, other: "Function", *arguments) -> None:
+    def call(self, other: Function, *arguments) -> None:
         """Call another function of the module."""
         self.b.call(other.made, [self.whole(a) for a in arguments])
 
