@@ -14,12 +14,13 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data import ConcatDataset, DataLoader, TensorDataset
 from torch.utils.flop_counter import FlopCounterMode
 
 from benchmarks import measure
 from cflkit import rng
 from cflkit.data.federation import Federation, Samples
+from cflkit.engine.clients import IMAGES_AT_ONCE
 from cflkit.engine.memory import Memory
 from cflkit.engine.sgd import SGD
 from cflkit.engine.simulation import Simulation
@@ -47,9 +48,9 @@ class Workload:
         Clients in the round, and images of each.
     local : SGD
         How each trains.
-    round : {"fedavg", "stocfl", "chained"}
-        One model for all; StoCFL's two passes (cluster model with a pull, global model) with four clusters; or
-        one model handed from client to client.
+    round : {"fedavg", "stocfl", "chained", "evaluation"}
+        One model for all; StoCFL's two passes (cluster model with a pull, global model) with four clusters; one
+        model handed from client to client; or no training, only one model's logits for all images.
     least, aim : float
         The ratio that must hold on one core, and the one hoped for.
     repeats : int
@@ -70,8 +71,9 @@ class Workload:
 
 
 _A = Workload("A, n = 50", "mlp2048", (1, 28, 28), 10, 32, 50, SGD(0.1, epochs=5), least=5.4, aim=7)
-_B = Workload("B, LeNet-5", "lenet", (1, 28, 28), 10, 8, 250, SGD(0.1, batch_size=50), least=1.35)
-_C = Workload("C, batch 10", "leaf_femnist", (1, 28, 28), 62, 10, 40, SGD(0.01, batch_size=10), least=1.7)
+_B = Workload("B, LeNet-5", "lenet", (1, 28, 28), 10, 8, 250, SGD(0.1, batch_size=50), least=5.5, aim=6.5)
+_C = Workload("C, batch 10", "leaf_femnist", (1, 28, 28), 62, 10, 40, SGD(0.01, batch_size=10), least=3, aim=3.5)
+_D = Workload("D, LeNet-5 in colour", "lenet", (3, 32, 32), 10, 8, 160, SGD(0.1, batch_size=32), least=4.5, aim=5.2)
 WORKLOADS = (
     _A,
     replace(_A, name="A, n = 100", images=100, least=3.5, aim=4.5),
@@ -79,9 +81,13 @@ WORKLOADS = (
     replace(_A, name="A2, two passes", round="stocfl", least=6.5, aim=8),
     replace(_A, name="A, chained", clients=480, round="chained", least=3, aim=5, repeats=3),
     _B,
+    replace(_B, name="B, batch 32", images=256, local=SGD(0.1, batch_size=32), least=8, aim=9.5),
+    replace(_B, name="digits' LeNet", shape=(1, 8, 8), images=256, local=SGD(0.1, batch_size=32), least=14, aim=19),
     _C,
-    replace(_C, name="C, batch 20", local=SGD(0.01, batch_size=20), least=1.35),
-    Workload("D, LeNet-5 in colour", "lenet", (3, 32, 32), 10, 8, 160, SGD(0.1, batch_size=32), least=1.15),
+    replace(_C, name="C, batch 20", local=SGD(0.01, batch_size=20), least=2.2, aim=2.5),
+    _D,
+    replace(_D, name="D, batch 50", images=250, local=SGD(0.1, batch_size=50)),
+    replace(_B, name="evaluation, LeNet-5", round="evaluation", least=6, aim=8),
     Workload("E, ResNet18", "resnet18", (3, 32, 32), 10, 2, 50, SGD(0.01, batch_size=50), least=0.97, repeats=3),
 )
 
@@ -102,7 +108,8 @@ class Round:
             None, work.classes, 255.0, 0.0, 1.0, None, {},
         )  # fmt: skip
         chained = "chained" if work.round == "chained" else "parallel"
-        self.method = FedAvg() if work.round == "fedavg" else StoCFL(lam=LAM, global_update=chained)
+        two = work.round in ("stocfl", "chained")
+        self.method = StoCFL(lam=LAM, global_update=chained) if two else FedAvg()
         self.simulation = Simulation(
             self.method, fed, model=work.model, local=work.local, rounds=1, dtype=dtype, device=device,
             progress=False,
@@ -121,6 +128,8 @@ class Round:
     # ------------------------------------------------------------------ ours
     def ours(self) -> Tensor:
         """Train the round by the package; the new models, one a row."""
+        if self.work.round == "evaluation":
+            return self._evaluated()
         net = self.simulation.network(1, Memory())
         if self.work.round == "fedavg":
             return self.method.round({"model": self.omega}, self.clients, net)["model"][None]
@@ -133,9 +142,16 @@ class Round:
         after = self.method.train(server, self.clients, net)
         return torch.cat([after["omega"][None], after["theta"]])
 
+    @torch.no_grad()
+    def _evaluated(self) -> Tensor:
+        pool, pixels = self.simulation.federation.train.pool, self.simulation.scorer.pixels
+        return torch.cat([self.model.forward(self.omega, pixels(piece)) for piece in pool.split(IMAGES_AT_ONCE)])
+
     # ------------------------------------------------------------------ the usual loop
     def usual(self) -> Tensor:
         """Train the round as libraries usually do; the new models, one a row."""
+        if self.work.round == "evaluation":
+            return self._evaluated_usually()
         omega, carried = self.modules[0], self.modules[0]
         pulled, sums = self.work.round == "stocfl", {}
         for client, group in enumerate(self.group.tolist()):
@@ -164,6 +180,12 @@ class Round:
         return module
 
     @torch.no_grad()
+    def _evaluated_usually(self) -> Tensor:
+        module = self.modules[0].eval()
+        loader = DataLoader(ConcatDataset(self.sets), batch_size=self.work.local.batch_size)
+        return torch.cat([module(x.to(self.model.device)) for x, _ in loader])
+
+    @torch.no_grad()
     def _add(self, sums: dict, group: int, module: nn.Module) -> None:
         """Add a trained module to its group's sum, layer by layer as state dictionaries are averaged."""
         state = {name: t.detach() for name, t in (*module.named_parameters(), *module.named_buffers())}
@@ -178,6 +200,9 @@ class Round:
     def operations(self) -> int:
         """Floating-point operations of the usual loop's matrix products and convolutions in this round."""
         with FlopCounterMode(display=False) as counter:
+            if self.work.round == "evaluation":
+                self._evaluated_usually()
+                return counter.get_total_flops()
             self._train(self.modules[0], 0)
         return counter.get_total_flops() * self.work.clients * (2 if self.work.round == "stocfl" else 1)
 

@@ -95,7 +95,7 @@ class Simulation(Checked):
         Precision of weights and images.
     device : str
         A PyTorch device.
-    trainer : {"auto", "lean", "stacked", "shared"}
+    trainer : {"auto", "lean", "stacked", "shared", "compiled"}
         How clients are trained (see :class:`cflkit.engine.local.Local`); all give the same up to rounding. On a GPU
         auto is stacked.
     chunk : int, optional
@@ -138,7 +138,7 @@ class Simulation(Checked):
     seed: Natural = 0
     dtype: Literal["float32", "float64"] = "float64"
     device: str | torch.device = "cpu"
-    trainer: Literal["auto", "lean", "stacked", "shared"] = "auto"
+    trainer: Literal["auto", "lean", "stacked", "shared", "compiled"] = "auto"
     chunk: Count | None = None
     workers: Count = 1
     evaluate_every: Count = 1
@@ -176,7 +176,7 @@ class Simulation(Checked):
         if not isinstance(self.model, str):
             made = None if isinstance(make, nn.Module) else make()
             require(isinstance(made, nn.Module), "model", self.model, "a name, or a function that makes a network")
-        architecture = Model(make, DTYPES[self.dtype], str(self.device), quicken=fast.quick)
+        architecture = Model(make, DTYPES[self.dtype], str(self.device), quicken=fast.quick, look=fast.look)
         logits = None
         with contextlib.suppress(RuntimeError, ValueError, TypeError):
             logits = fingerprint(architecture, shape)["logits"]

@@ -53,19 +53,12 @@ class MLP(nn.Module):
         return self.decision(F.relu(self.hidden(x.flatten(1))))
 
 
-def stage(conv: nn.Conv2d, x: Tensor) -> Tensor:
-    """Convolution, ReLU and 2 x 2 max-pooling; :mod:`cflkit.engine.fast.convolution` has a faster one."""
-    return F.max_pool2d(F.relu(conv(x)), 2)
-
-
 class LeNet(nn.Module):
     """LeNet-5 (LeCun et al. 1998) with ReLU and max-pooling: MD-ICFL, LCFed, StoCFL as released.
 
     LeNet-5 was drawn for 32 x 32 pixels. With `pad` the first convolution pads every side with zeros to a
     multiple of 16: 28 to 32, as is usual for MNIST, and 8 to 16, the least that fits; 32 is left alone.
     """
-
-    stage = staticmethod(stage)
 
     def __init__(self, shape: Shape, classes: int, pad: bool):
         super().__init__()
@@ -80,8 +73,14 @@ class LeNet(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits ``(n, classes)`` of images ``(n, C, H, W)``."""
-        x = self.stage(self.conv2, self.stage(self.conv1, x)).flatten(1)
+        x = F.max_pool2d(F.relu(self.conv1(x)), 2)
+        x = F.max_pool2d(F.relu(self.conv2(x)), 2).flatten(1)
         return self.decision(F.relu(self.fc2(F.relu(self.fc1(x)))))
+
+    def layers(self) -> list[nn.Module]:
+        """The same network as a list of modules, one after the other."""
+        pairs = [(conv, nn.ReLU(), nn.MaxPool2d(2)) for conv in (self.conv1, self.conv2)]
+        return [*pairs[0], *pairs[1], nn.Flatten(), self.fc1, nn.ReLU(), self.fc2, nn.ReLU(), self.decision]
 
 
 class StoCFLFemnist(nn.Module):
@@ -114,8 +113,6 @@ class LeafFemnist(nn.Module):
     Then `width` dense units: 2048 in LEAF, FeSEM's text and FedCG, 248 in FeSEM's released code.
     """
 
-    stage = staticmethod(stage)
-
     def __init__(self, shape: Shape, classes: int, width: int):
         super().__init__()
         channels, height, across = shape
@@ -130,11 +127,17 @@ class LeafFemnist(nn.Module):
 
     def features(self, x: Tensor) -> Tensor:
         """Inputs ``(n, d)`` of the dense layer."""
-        return self.stage(self.conv2, self.stage(self.conv1, x)).flatten(1)
+        x = F.max_pool2d(F.relu(self.conv1(x)), 2)
+        return F.max_pool2d(F.relu(self.conv2(x)), 2).flatten(1)
 
     def classify(self, z: Tensor) -> Tensor:
         """Logits ``(n, classes)`` from the dense layer's outputs."""
         return self.decision(F.relu(z))
+
+    def layers(self) -> list[nn.Module]:
+        """The same network as a list of modules, one after the other."""
+        pairs = [(conv, nn.ReLU(), nn.MaxPool2d(2)) for conv in (self.conv1, self.conv2)]
+        return [*pairs[0], *pairs[1], nn.Flatten(), self.fc, nn.ReLU(), self.decision]
 
 
 class LeafCelebA(nn.Module):

@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 
+from cflkit.engine.fast.compiled import Compiled, look
 from cflkit.engine.fast.convolution import DenseFactors, quick
 from cflkit.engine.fast.shared_linear import Shared
 from cflkit.engine.fast.stacked import Stacked
 from cflkit.engine.trainer import Trainer
 
-__all__ = ["quick", "trainers"]
+__all__ = ["look", "quick", "trainers"]
 
 
 def trainers(name: str, debug: bool = False) -> Sequence[Trainer]:
@@ -15,16 +16,18 @@ def trainers(name: str, debug: bool = False) -> Sequence[Trainer]:
 
     Parameters
     ----------
-    name : {"auto", "lean", "stacked", "shared"}
-        What is preferred: what is fastest on a CPU, the reference, lock-step (for a GPU), or the shared layer.
+    name : {"auto", "lean", "stacked", "shared", "compiled"}
+        What is preferred: what is fastest on a CPU, the reference, lock-step (for a GPU), the shared layer, or
+        kernels in every precision.
     debug : bool
         Use the reference alone, and name client, round and batch in any exception.
     """
     if debug:
         return [Trainer(debug=True)]
     return {
-        "auto": [Shared(), DenseFactors(quick=True), Trainer(quick=True)],
+        "auto": [Shared(), DenseFactors(quick=True), Compiled(), Trainer(quick=True)],
         "lean": [Trainer()],
         "stacked": [Stacked(), Trainer()],
         "shared": [Shared(always=True), Trainer()],
+        "compiled": [Compiled(always=True), Trainer()],
     }[name]

@@ -1,19 +1,8 @@
 r"""Local SGD of convolutional networks on a CPU: the same numbers, with less work around the arithmetic.
 
-Three things cost more there than they should; each is put right without any method knowing.
+What :mod:`cflkit.engine.fast.compiled` has no kernels for, PyTorch trains; here are the things that help it.
 
-**Pooling.** PyTorch's max-pooling of channels-first images takes as long as the convolutions of a LeNet. For a
-few channels, one convolution computes the four pixels of every 2 x 2 window as four groups of channels: with
-kernel w (k x k), its kernel is (k + 1) x (k + 1) with stride 2, w being shifted by (i, j) for the pixel (i, j),
-
-.. math:: y_{2a+i,\, 2b+j} = \sum_{u,v} w_{u,v}\, x_{2a+i+u,\, 2b+j+v}
-          = \sum_{u,v} \bar w^{(i,j)}_{u,v}\, x_{2a+u,\, 2b+v},
-          \qquad \bar w^{(i,j)}_{u,v} = w_{u-i,\, v-j} \text{ or } 0,
-
-and a maximum of four contiguous blocks is the pooled image. The derivative goes to the first pixel that attains a
-positive maximum, as in PyTorch, and that of w is the sum of the four shifted parts. To train on one channel, all
-windows of all images are laid side by side, and the convolution is a product of matrices. For many channels the
-convolution is as it was, with the channels last in memory, for which pooling is fast.
+**Images** have their channels last in memory, for which pooling is several times faster.
 
 **The first dense layer** behind the convolutions holds nearly all weights W (o, d) of LEAF's network, and a step
 on a few images (rows of h) only moves them through memory. As in :mod:`cflkit.engine.fast.shared_linear`, plain
@@ -35,8 +24,7 @@ the products with it. This pays while the rows seen are well below o and d.
 **Large products** without a derivative of their own go through :mod:`cflkit.engine.gemm`.
 """
 
-from functools import cache
-from itertools import product
+from collections.abc import Callable
 
 import torch
 import torch.nn.functional as F
@@ -44,6 +32,8 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from cflkit.engine import gemm
+from cflkit.engine.fast import compiled
+from cflkit.engine.fast.compiled import Kernels
 from cflkit.engine.fast.shared_linear import same_rows
 from cflkit.engine.gemm import add_product, linear
 from cflkit.engine.rows import Dense, pick, row
@@ -51,7 +41,6 @@ from cflkit.engine.sgd import Descent
 from cflkit.engine.trainer import Trainer, Work
 from cflkit.models import networks as models
 
-FEW = 8  # channels up to which a convolution and its pooling are folded into one
 LARGE = 2**20  # weights from which a dense layer is kept as factors
 TOGETHER = 10  # clients in lock-step
 FACTOR_NUMBERS = 2**26  # that the factors of the clients in lock-step may take
@@ -65,86 +54,21 @@ def quick(module: nn.Module) -> nn.Module:
         for name, child in parent.named_children():
             if type(child) is nn.Linear:
                 setattr(parent, name, gemm.Linear.over(child))
-    staged = [m for m in module.modules() if getattr(type(m), "stage", None) is models.stage]
-    for part in staged:
-        part.stage = stage
     # others may count on how their images lie in memory
     known = type(module).__module__.startswith(("cflkit.", "torchvision."))
-    if known and not staged and any(isinstance(m, nn.Conv2d) for m in module.modules()):
+    if known and any(isinstance(m, nn.Conv2d) for m in module.modules()):
         module.register_forward_pre_hook(_channels_last)
     return module
 
 
 def _channels_last(module: nn.Module, args: tuple) -> tuple:
     x, *rest = args
-    single = x.dtype == torch.float32 and x.dim() == 4  # in other precisions it would cost time
-    return (x.to(memory_format=torch.channels_last) if single else x, *rest)
+    return channels_last(x), *rest
 
 
-def stage(conv: nn.Conv2d, x: Tensor) -> Tensor:
-    """Convolution with stride 1, ReLU and 2 x 2 max-pooling of images (n, C, H, W)."""
-    if max(conv.in_channels, conv.out_channels) <= FEW and not x.requires_grad:
-        return _Folded.apply(x, conv.weight, conv.bias, conv.padding)
-    return F.relu(F.max_pool2d(conv(*_channels_last(conv, (x,))), 2))  # the same as ReLU first, on a quarter
-
-
-@cache
-def _shifts(k: int, l: int, dtype: torch.dtype) -> Tensor:
-    """The matrix (k l, 4 (k+1) (l+1)) of zeros and ones that puts a kernel at its four places in a larger one."""
-    found = torch.zeros(k, l, 2, 2, k + 1, l + 1, dtype=dtype)
-    for u, v, i, j in product(range(k), range(l), (0, 1), (0, 1)):
-        found[u, v, i, j, u + i, v + j] = 1
-    return found.view(k * l, -1)
-
-
-def _windows(x: Tensor, size: tuple[int, int], padding: tuple[int, int]) -> tuple[Tensor, tuple[int, int, int]]:
-    """All windows of `size`, two pixels apart, as columns (c k l, n a b); and n, a and b."""
-    x = F.pad(x, (padding[1], padding[1], padding[0], padding[0])).contiguous()
-    (n, c, *sides), (image, channel, row, pixel) = x.shape, x.stride()
-    a, b = ((side - k) // 2 + 1 for side, k in zip(sides, size, strict=True))
-    shape, stride = (c, *size, n, a, b), (channel, row, pixel, image, 2 * row, 2 * pixel)
-    return x.as_strided(shape, stride).reshape(c * size[0] * size[1], n * a * b), (n, a, b)
-
-
-class _Folded(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x, weight, bias, padding):
-        o, c, k, l = weight.shape
-        wide = (weight.flatten(2) @ _shifts(k, l, x.dtype)).unflatten(2, (4, -1)).permute(2, 0, 1, 3).contiguous()
-        looked_at = x.dtype == torch.float32 and not any(ctx.needs_input_grad)
-        if c == 1 and not looked_at:  # windows are few numbers: side by side they make one product, there and back
-            x, shape = _windows(x, (k + 1, l + 1), padding)
-            groups = linear(wide.view(4 * o, -1), x.T).view(4, o, *shape).transpose(1, 2)
-        else:
-            x, wide = x.contiguous(), wide.view(4 * o, c, k + 1, l + 1)
-            groups = F.conv2d(x, wide, stride=2, padding=padding).unflatten(1, (4, o)).transpose(0, 1)
-        best = torch.maximum(torch.maximum(groups[0], groups[1]), torch.maximum(groups[2], groups[3]))
-        out = (best + bias.view(-1, 1, 1)).relu_()
-        ctx.save_for_backward(x, wide, groups, best, out)
-        ctx.shape, ctx.padding = weight.shape, padding
-        return out
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, gradient):
-        x, wide, groups, best, out = ctx.saved_tensors
-        o, c, k, l = ctx.shape
-        left = torch.ops.aten.threshold_backward(torch.empty_like(out).copy_(gradient), out, 0)
-        g_bias = left.sum((0, 2, 3))
-        by_pixel = torch.empty_like(groups)
-        for part, values in zip(by_pixel, groups, strict=True):  # the first that attains the maximum takes it all
-            torch.eq(values, best, out=part)
-            part.mul_(left)
-            left.sub_(part)
-        if c == 1:
-            g_wide = linear(by_pixel.transpose(1, 2).reshape(4 * o, -1), x)
-        else:
-            g_wide = torch.ops.aten.convolution_backward(
-                by_pixel.transpose(0, 1).flatten(1, 2), x, wide, None, [2, 2], ctx.padding, [1, 1], False, [0, 0],
-                1, [False, True, False],
-            )[1]  # fmt: skip
-        g_wide = g_wide.view(4, o, c, -1).permute(1, 2, 0, 3).flatten(2)
-        return None, (g_wide @ _shifts(k, l, x.dtype).T).view(o, c, k, l), g_bias, None
+def channels_last(x: Tensor) -> Tensor:
+    """Images (n, C, H, W) with the channels last in memory; not in double precision, where it would cost time."""
+    return x.to(memory_format=torch.channels_last) if x.dtype == torch.float32 and x.dim() == 4 else x
 
 
 # ---------------------------------------------------------------------- the first dense layer as factors
@@ -248,11 +172,39 @@ class DenseFactors(Trainer):
         return Dense(out)
 
 
+class _Features(torch.autograd.Function):
+    """Inputs of a client's dense layer by compiled convolutions, whose parameters lie in the vector `w` (P,)."""
+
+    @staticmethod
+    def forward(ctx, code, keep, w, x, batch, *parameters):
+        ctx.code, ctx.keep, ctx.w, ctx.shapes = code, keep, w, [p.shape for p in parameters]
+        return code.look(w, x, batch, keep)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, slopes):
+        gradient = torch.zeros(ctx.code.plan.size, dtype=slopes.dtype)
+        ctx.code.back(ctx.w, ctx.keep, slopes, gradient)
+        parts = gradient.split([shape.numel() for shape in ctx.shapes])
+        return None, None, None, None, None, *(p.view(shape) for p, shape in zip(parts, ctx.shapes, strict=True))
+
+
+def _features(module: nn.Module, w: Tensor, x: Tensor, widest: int, code: Kernels | None) -> Callable:
+    """A function from a batch to the inputs of a client's dense layer; no batch has more than `widest` images."""
+    if code is None:
+        x = channels_last(x)
+        return lambda batch: module.features(x[batch])
+    keep = code.room(widest)
+    convolutions = [p for layer in (module.conv1, module.conv2) for p in layer.parameters()]
+    return lambda batch: _Features.apply(code, keep, w, x, batch, *convolutions)
+
+
 def _lockstep(out: Tensor, vector: Tensor, chosen: list[int], work: Work, rows: list[int]) -> None:
     """Train clients that all begin at `vector` (P,), and take that many `rows` in all; `out` gets theirs."""
     model, begin = work.model, work.model.views(vector)
     weight, bias = begin["fc.weight"], begin["fc.bias"]
     small = [name for name in model.parameters if not name.startswith("fc.")]
+    code = compiled.front_for(model, work.data.shape)
     clients = []
     for i in chosen:
         for name in small:
@@ -270,12 +222,14 @@ def _lockstep(out: Tensor, vector: Tensor, chosen: list[int], work: Work, rows: 
                 where, to = [*where, len(small)], [*to, factors.start]
             pulls.append((term.weight, where, to))
         rule = Descent([*parameters, factors.theta], pulls, None, work.optimiser)
-        clients.append((i, module, factors, parameters, rule, *work.data[i]))
+        x, y = work.data[i]
+        features = _features(module, out[i], x, max(map(len, work.batches[i])), code)
+        clients.append((i, module, factors, parameters, rule, features, y))
     for step in range(max(len(work.batches[i]) for i in chosen)):
         active = [c for c in clients if step < len(work.batches[c[0]])]
-        picked = [torch.from_numpy(work.batches[c[0]][step]) for c in active]
+        picked = [work.batches[c[0]][step] for c in active]
         sizes = [len(b) for b in picked]
-        h = torch.cat([module.features(x[b]) for b, (_, module, *_, x, _) in zip(picked, active, strict=True)])
+        h = torch.cat([features(b) for b, (*_, features, _) in zip(picked, active, strict=True)])
         z = _Dense.apply(h, weight, bias, sizes, [c[2] for c in active]).split(sizes)
         losses = [F.cross_entropy(c[1].classify(zi), c[-1][b]) for b, c, zi in zip(picked, active, z, strict=True)]
         gradient = iter(torch.autograd.grad(sum(losses), [p for c in active for p in c[3]]))

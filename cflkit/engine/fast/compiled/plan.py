@@ -1,0 +1,162 @@
+"""What a network is made of, as far as kernels can be written for it.
+
+A plan is a short list of layers with fixed sizes: convolutions (with or without ReLU and 2 x 2 pooling behind them)
+and dense layers (with or without ReLU). It says where the parameters of each lie in the model's flat vector. Two
+networks with equal plans share their kernels. :func:`plan_of` reads it off a module, or finds that there is none;
+then PyTorch trains.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+from torch import nn
+
+Shape = tuple[int, int, int]
+
+
+@dataclass(frozen=True)
+class Conv:
+    """A convolution with stride 1, and what is done to its outputs.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        Channels, height and width of an input.
+    filters : int
+        Channels of an output.
+    kernel, padding : tuple of int
+        Height and width of the kernel; zeros added on every side, above and below, left and right.
+    weight, bias : int
+        Where the weights (filters, channels, *kernel) and biases (filters,) begin in the model's vector.
+    relu, pool : bool
+        Whether ReLU and 2 x 2 max-pooling follow.
+    """
+
+    shape: Shape
+    filters: int
+    kernel: tuple[int, int]
+    padding: tuple[int, int]
+    weight: int
+    bias: int
+    relu: bool = False
+    pool: bool = False
+
+    @cached_property
+    def full(self) -> Shape:
+        """Shape of the convolution's outputs, before pooling."""
+        sides = zip(self.shape[1:], self.kernel, self.padding, strict=True)
+        return self.filters, *(side + 2 * pad - kernel + 1 for side, kernel, pad in sides)
+
+    @cached_property
+    def out(self) -> Shape:
+        """Shape of what the layer hands on."""
+        k, height, width = self.full
+        return (k, height // 2, width // 2) if self.pool else self.full
+
+
+@dataclass(frozen=True)
+class Dense:
+    """A dense layer: weights (outputs, inputs) and biases (outputs,), `relu` if ReLU follows."""
+
+    inputs: int
+    outputs: int
+    weight: int
+    bias: int
+    relu: bool = False
+    padding = (0, 0)
+
+    @property
+    def out(self) -> Shape:
+        """Shape of what the layer hands on."""
+        return self.outputs, 1, 1
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A network: the shape of an image (C, H, W), the layers, and how many parameters they have."""
+
+    shape: Shape
+    layers: tuple[Conv | Dense, ...]
+    size: int
+
+    @property
+    def outputs(self) -> int:
+        """Numbers that come out for one image."""
+        c, height, width = self.layers[-1].out
+        return c * height * width
+
+    def front(self) -> "Plan":
+        """The convolutions alone, without the dense layers behind them."""
+        layers = tuple(layer for layer in self.layers if isinstance(layer, Conv))
+        return Plan(self.shape, layers, self.layers[len(layers)].weight)
+
+
+def plan_of(module: nn.Module, shape: Shape) -> Plan | None:
+    """Read the plan off a network for images of `shape`; None if it is not made of what kernels exist for.
+
+    Parameters
+    ----------
+    module : nn.Module
+        An ``nn.Sequential``, or a module whose class defines, beside ``forward``, a method ``layers`` that returns
+        the same network as a list of modules.
+    shape : tuple of int
+        Channels, height and width of an image.
+    """
+    own = vars(type(module))
+    if type(module) is nn.Sequential:
+        parts: Sequence[nn.Module] = list(module)
+    elif "layers" in own and "forward" in own:
+        parts = module.layers()
+    else:
+        return None
+    begins, end = {}, 0
+    for parameter in module.parameters():
+        begins[parameter], end = end, end + parameter.numel()
+    found = read(parts, shape, begins)
+    used = [p for part in parts for p in part.parameters()]
+    # each parameter once, nothing besides, and nobody who listens
+    whole = len(used) == len(begins) and not list(module.buffers())
+    watched = any(m._forward_hooks or m._forward_pre_hooks for m in [module, *parts])
+    if found is None or not whole or watched or not isinstance(found[-1], Dense):
+        return None
+    return Plan(tuple(shape), found, end)
+
+
+def read(parts: Sequence[nn.Module], shape: Shape, begins: dict) -> tuple[Conv | Dense, ...] | None:
+    """Turn modules into layers, if all are of a known kind; `begins` says where each parameter lies."""
+    layers: list[Conv | Dense] = []
+    flat = False  # whether images have become rows of numbers
+    for part in parts:
+        here = layers[-1].out if layers else tuple(shape)
+        if type(part) is nn.Flatten and (part.start_dim, part.end_dim) == (1, -1):
+            flat = True
+        elif type(part) is nn.ReLU and layers:
+            layers[-1] = replace(layers[-1], relu=True)
+        elif type(part) is nn.Linear and flat and part.bias is not None:
+            if part.in_features != here[0] * here[1] * here[2]:
+                return None
+            layers.append(Dense(part.in_features, part.out_features, begins[part.weight], begins[part.bias]))
+        elif type(part) is nn.MaxPool2d and not flat and layers and _halves(part) and not layers[-1].pool:
+            layers[-1] = replace(layers[-1], pool=True)
+            if min(layers[-1].out) < 1:
+                return None
+        elif type(part) is nn.Conv2d and not flat and _plain(part) and part.in_channels == here[0]:
+            layers.append(Conv(here, part.out_channels, part.kernel_size, part.padding, begins[part.weight],
+                               begins[part.bias]))  # fmt: skip
+            if min(layers[-1].out) < 1:
+                return None
+        else:
+            return None
+    return tuple(layers) or None
+
+
+def _plain(conv: nn.Conv2d) -> bool:
+    plain = conv.stride == (1, 1) and conv.dilation == (1, 1) and conv.groups == 1
+    return plain and conv.bias is not None and conv.padding_mode == "zeros" and not isinstance(conv.padding, str)
+
+
+def _halves(pool: nn.MaxPool2d) -> bool:
+    plain = pool.dilation in (1, (1, 1)) and pool.padding in (0, (0, 0))
+    sides = pool.kernel_size in (2, (2, 2)) and pool.stride in (2, (2, 2))
+    return plain and sides and not pool.ceil_mode and not pool.return_indices

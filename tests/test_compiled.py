@@ -1,0 +1,694 @@
+"""Compiled kernels compute what PyTorch computes, in one order, and only trusted code is loaded."""
+
+import os
+import subprocess
+import sys
+import threading
+from dataclasses import replace
+from functools import cache, partial
+from itertools import product
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, reject, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from cflkit import IFCA, models, simulate
+from cflkit.engine import fast
+from cflkit.engine.fast import compiled, convolution
+from cflkit.engine.fast.compiled import Compiled, Kernels, library
+from cflkit.engine.fast.compiled.library import kernels_of
+from cflkit.engine.fast.compiled.plan import plan_of
+from cflkit.engine.local import Local
+from cflkit.engine.rows import Pick
+from cflkit.engine.sgd import SGD, Prox
+from cflkit.engine.trainer import Trainer, Work
+from cflkit.models.flat import Model
+
+needs_llvm = pytest.mark.skipif(compiled.missing() is not None, reason=str(compiled.missing()))
+CLASSES = 5
+
+
+@pytest.fixture(autouse=True, scope="module")
+def cache_folder(tmp_path_factory):
+    """A cache folder of the tests' own."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache", numbered=True)))
+        yield
+
+
+def network(parts, shape, dtype=torch.float64, seed=0):
+    """A Sequential of layers given in short: (filters, kernel, padding, relu, pool) or (units, relu)."""
+    if dtype is not None:  # else a Model makes it, and has set both
+        torch.manual_seed(seed)
+    found, (c, h, w), flat = [], shape, False
+    for part in parts:
+        if len(part) == 5:
+            filters, kernel, padding, relu, pool = part
+            conv = nn.Conv2d(c, filters, kernel, padding=padding)
+            found += [conv] + [nn.ReLU()] * relu + [nn.MaxPool2d(2)] * pool
+            sides = zip((h, w), conv.padding, conv.kernel_size, strict=True)
+            h, w = ((side + 2 * p - k + 1) // (1 + pool) for side, p, k in sides)
+            c = filters
+            if min(h, w) < 1:
+                raise ValueError("a kernel is larger than the image")
+        else:
+            units, relu = part
+            found += [nn.Flatten()] * (not flat) + [nn.Linear(c * h * w, units)] + [nn.ReLU()] * relu
+            (c, h, w), flat = (units, 1, 1), True
+    return nn.Sequential(*found) if dtype is None else nn.Sequential(*found).to(dtype)
+
+
+def vector(net):
+    return nn.utils.parameters_to_vector(net.parameters()).detach().clone()
+
+
+def images(n, shape, dtype=torch.float64, seed=0, classes=CLASSES):
+    g = torch.Generator().manual_seed(seed)
+    x = torch.randn(n, *shape, generator=g, dtype=torch.float64).to(dtype)
+    return x, torch.randint(classes, (n,), generator=g)
+
+
+def gradient(net, x, y):
+    return torch.cat([g.flatten() for g in torch.autograd.grad(F.cross_entropy(net(x), y), list(net.parameters()))])
+
+
+@cache
+def kernels(net_shape, dtype=torch.float64, machine=0):
+    parts, shape = net_shape
+    return Kernels(plan_of(network(parts, shape), shape), dtype, library.machines()[machine])
+
+
+SMALL = (((4, 3, 1, True, True), (7, (2, 3), (0, 1), True, False), (9, True), (CLASSES, False)), (2, 6, 7))
+
+
+# ---------------------------------------------------------------------- what a plan is made of
+@pytest.mark.parametrize("name", ["lenet", "lenet_unpadded", "leaf_femnist", "femnist_248"])
+@pytest.mark.parametrize("shape", [(1, 28, 28), (3, 32, 32)])
+def test_our_networks_are_lists_of_layers(name, shape):
+    net = models.build(name, shape, 10)
+    x, _ = images(2, shape, torch.float32)
+    assert torch.equal(nn.Sequential(*net.layers())(x), net(x))
+    found = plan_of(net, shape)
+    assert found.size == sum(p.numel() for p in net.parameters()) and found.outputs == 10
+    ends = np.cumsum([p.numel() for p in net.parameters()])
+    assert [layer.bias for layer in found.layers] == ends[::2].tolist()
+
+
+class Other(models.networks.LeNet):
+    def forward(self, x):
+        return super().forward(-x)
+
+
+def _hooked():
+    net = network([(CLASSES, False)], (1, 2, 2))
+    net[1].register_forward_hook(lambda *_: None)
+    return net
+
+
+def _shared():
+    layer = nn.Linear(4, 4)
+    return nn.Sequential(nn.Flatten(), layer, nn.ReLU(), layer)
+
+
+def _buffered():
+    net = network([(CLASSES, False)], (1, 2, 2))
+    net.register_buffer("scale", torch.ones(1))
+    return net
+
+
+def _behind(*parts, into=4):
+    return nn.Sequential(*parts, nn.Flatten(), nn.Linear(into, 3))
+
+
+@pytest.mark.parametrize("net", [
+    _behind(nn.Conv2d(1, 4, 1, stride=2)),
+    _behind(nn.Conv2d(1, 1, 2, dilation=1, padding="same")),
+    _behind(nn.Conv2d(1, 1, 2, dilation=2, padding=1)),
+    _behind(nn.Conv2d(1, 1, 1, bias=False)),
+    _behind(nn.Conv2d(1, 1, 3, padding=1, padding_mode="circular")),
+    _behind(nn.Conv2d(2, 1, 1)),
+    _behind(nn.Conv2d(1, 1, 3)),
+    _behind(nn.Conv2d(1, 2, 1), nn.Conv2d(2, 2, 1, groups=2), into=8),
+    _behind(nn.Conv2d(1, 1, 1), nn.BatchNorm2d(1)),
+    _behind(nn.Conv2d(1, 1, 1), nn.Dropout(0.5)),
+    _behind(nn.Conv2d(1, 1, 1), nn.AvgPool2d(2), into=1),
+    _behind(nn.Conv2d(1, 1, 1), nn.MaxPool2d(2, stride=1), into=1),
+    _behind(nn.Conv2d(1, 1, 1), nn.MaxPool2d(3, stride=2, padding=1), into=1),
+    _behind(nn.Conv2d(1, 1, 1), nn.MaxPool2d(2, ceil_mode=True), into=1),
+    _behind(nn.Conv2d(1, 1, 1), nn.MaxPool2d(2, padding=1)),
+    _behind(nn.Conv2d(1, 1, 1), nn.MaxPool2d(2), nn.MaxPool2d(2), into=1),
+    _behind(nn.MaxPool2d(2), into=1),
+    _behind(nn.ReLU()),
+    _behind(nn.Tanh()),
+    _behind(into=5),
+    nn.Sequential(nn.Linear(2, 3)),
+    nn.Sequential(nn.Flatten(2), nn.Linear(4, 3)),
+    nn.Sequential(nn.Flatten(), nn.Linear(4, 3, bias=False)),
+    nn.Sequential(nn.Conv2d(1, 3, 2), nn.Flatten()),
+    nn.Sequential(nn.Flatten(), nn.Unflatten(1, (1, 2, 2)), nn.Conv2d(1, 1, 1), nn.Flatten(), nn.Linear(4, 3)),
+    nn.Sequential(),
+    nn.Linear(4, 3),
+    _hooked(), _shared(), _buffered(),
+], ids=lambda net: str(net).replace("\n", "")[:60])  # fmt: skip
+def test_what_is_refused(net):
+    assert plan_of(net, (1, 2, 2)) is None
+
+
+def test_another_forward_is_not_our_network():
+    assert plan_of(Other((1, 28, 28), 10, pad=True), (1, 28, 28)) is None
+    extra = models.build("lenet")
+    extra.more = nn.Parameter(torch.zeros(1))
+    assert plan_of(extra, (1, 28, 28)) is None
+
+
+# ---------------------------------------------------------------------- against PyTorch
+sides = st.integers(1, 4)
+convs = st.tuples(sides, st.one_of(sides, st.tuples(sides, sides)), st.one_of(st.integers(0, 2), st.just((2, 0))),
+                  st.booleans(), st.booleans())  # fmt: skip
+
+
+@st.composite
+def networks(draw):
+    shape = draw(st.tuples(st.integers(1, 3), st.integers(3, 18), st.integers(3, 18)))
+    inner = draw(st.lists(convs, max_size=3))
+    inner += draw(st.lists(st.tuples(st.integers(1, 40), st.booleans()), max_size=2))
+    return (*inner, (draw(st.integers(2, 20)), False)), shape
+
+
+
+
+@needs_llvm
+@settings(max_examples=10)
+@given(networks(), st.integers(1, 40), st.integers(0, 1))
+def test_outputs_and_gradients(drawn, n, machine):
+    parts, shape = drawn
+    try:
+        net = network(parts, shape)
+    except ValueError:
+        reject()
+    code = Kernels(plan_of(net, shape), torch.float64, library.machines()[machine % len(library.machines())])
+    x, y = images(n, shape, classes=parts[-1][0])
+    expected = gradient(net, x, y)
+    assert (code.look(vector(net), x) - net(x)).abs().max() <= 1e-12
+    assert (code.gradient(vector(net), x, y) - expected).abs().max() <= 1e-12
+    assert (code.gradient(vector(net), x[:1], y[:1]) - gradient(net, x[:1], y[:1])).abs().max() <= 1e-12
+
+
+optimisers = st.builds(
+    lambda momentum, decay: SGD(0.1, weight_decay=decay, **momentum),
+    st.sampled_from([{}, {"momentum": 0.9}, {"momentum": 0.5, "nesterov": True}]),
+    st.sampled_from([0.0, 0.05]),
+)
+
+
+@needs_llvm
+@settings(max_examples=12)
+@given(st.data(), optimisers, st.lists(st.integers(1, 37), min_size=1, max_size=10), st.booleans())
+def test_ten_steps_as_torch_takes_them(data, optimiser, sizes, shifted):
+    net = network(*SMALL, seed=data.draw(st.integers(0, 9)))
+    x, y = images(40, SMALL[1])
+    w, size = vector(net), len(vector(net))
+    batches = [np.random.default_rng(i).permutation(40)[:b] for i, b in enumerate(sizes)]
+    spans = st.tuples(st.integers(0, size - 1), st.sampled_from([size, size - 1]))
+    pulls = [(0.1 + k / 3, vector(network(*SMALL, seed=20 + k)), slice(*span))
+             for k, span in enumerate(data.draw(st.lists(spans, max_size=2)))]  # fmt: skip
+    shift = torch.linspace(-0.1, 0.1, size, dtype=w.dtype) if shifted else None
+    kernels(SMALL).train(w, x, y, batches, optimiser, pulls, shift)
+    theirs = torch.optim.SGD(net.parameters(), lr=optimiser.lr, momentum=optimiser.momentum,
+                             weight_decay=optimiser.weight_decay, nesterov=optimiser.nesterov)  # fmt: skip
+    for batch in batches:
+        theirs.zero_grad()
+        here = nn.utils.parameters_to_vector(net.parameters())
+        loss = F.cross_entropy(net(x[batch]), y[batch]) + (0 if shift is None else (here * shift).sum())
+        for strength, anchor, span in pulls:
+            loss = loss + strength / 2 * (here - anchor)[span].square().sum()
+        loss.backward()
+        theirs.step()
+    assert (w - vector(net)).abs().max() <= 1e-12
+
+
+def _gaps(net, x):
+    """How far from a tie each image (n,) is: the least distance of a window's best two, and of any unit from 0."""
+    found = torch.full((len(x),), torch.inf, dtype=torch.float64)
+    for layer in net:
+        if isinstance(layer, nn.MaxPool2d):
+            windows = x.unfold(2, 2, 2).unfold(3, 2, 2).flatten(4).sort(-1).values
+            alive = windows[..., -1] > 0  # where all are 0, no derivative passes
+            gap = (windows[..., -1] - windows[..., -2]).where(alive, torch.inf)
+            found = torch.minimum(found, gap.flatten(1).amin(1))
+        if isinstance(layer, nn.ReLU):
+            found = torch.minimum(found, x.abs().flatten(1).amin(1))
+        x = layer(x)
+    return found
+
+
+@needs_llvm
+def test_single_precision_but_for_ties():
+    shape = (1, 28, 28)
+    torch.manual_seed(0)
+    net = nn.Sequential(*models.build("lenet").layers())
+    x, y = images(96, shape, torch.float32, classes=10)
+    code = kernels_of(plan_of(net, shape), torch.float32)
+    w = vector(net)
+    assert (code.look(w, x) - net(x)).abs().max() <= 1e-5
+    exact = nn.Sequential(*models.build("lenet").layers()).double()
+    nn.utils.vector_to_parameters(w.double(), exact.parameters())
+    with torch.no_grad():
+        clear = _gaps(exact, x.double()) > 1e-6
+    ours, theirs = (torch.stack([f(x[i : i + 1], y[i : i + 1]) for i in range(len(x))])
+                    for f in (lambda a, b: code.gradient(w, a, b), lambda a, b: gradient(net, a, b)))  # fmt: skip
+    off = (ours - theirs).abs().amax(1) / theirs.abs().amax(1)
+    assert clear.sum() >= 10 and (off[clear] <= 1e-5).all()
+
+
+@needs_llvm
+@pytest.mark.parametrize("relu", [True, False])
+def test_of_equal_pixels_the_first_is_taken(relu):
+    parts, shape = ((3, 2, 0, relu, True), (CLASSES, False)), (1, 9, 8)
+    net = network(parts, shape)
+    with torch.no_grad():  # whole numbers: sums are exact, and many windows have several largest pixels
+        for p in net[0].parameters():
+            p.copy_((3 * p).round())
+    x, y = images(30, shape)
+    x = x.round()
+    code = Kernels(plan_of(net, shape), torch.float64, library.machines()[0])
+    assert (code.gradient(vector(net), x, y) - gradient(net, x, y)).abs().max() <= 1e-12
+    windows = net[0](x).unfold(2, 2, 2).unfold(3, 2, 2).flatten(4)
+    ties = (windows == windows.amax(-1, keepdim=True)).sum(-1) > 1
+    assert (ties & (windows.amax(-1) > 0)).sum() > 20
+
+
+@needs_llvm
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("place", ["pixel", "convolution", "dense", "decision"])
+def test_what_is_not_finite_passes_through(value, place):
+    net, code = network(*SMALL), kernels(SMALL)
+    x, y = images(18, SMALL[1])
+    if place == "pixel":
+        x[17, 1, 2, 3] = value  # the last image, which spare lanes repeat
+    else:
+        layer = {"convolution": net[0], "dense": net[-3], "decision": net[-1]}[place]
+        with torch.no_grad():
+            layer.weight.flatten()[1] = value
+    w = vector(net)
+    expected = net(x)
+    assert not expected.isfinite().all()
+    torch.testing.assert_close(code.look(w, x), expected, rtol=0, atol=1e-10, equal_nan=True)
+    assert torch.equal(code.gradient(w, x, y).isfinite(), gradient(net, x, y).isfinite())
+
+
+@needs_llvm
+def test_a_pixel_that_is_not_a_number_wins_its_window():
+    parts, shape = ((1, 1, 0, True, True), (2, False)), (1, 2, 2)
+    net = network(parts, shape)
+    code = Kernels(plan_of(net, shape), torch.float64, library.machines()[0])
+    for pixel in range(4):
+        x = torch.ones(1, 4, dtype=torch.float64)
+        x[0, pixel] = torch.nan
+        assert code.look(vector(net), x.view(1, 1, 2, 2)).isnan().all()
+
+
+# ---------------------------------------------------------------------- the same bits
+def trained(code, seed=0):
+    g = torch.Generator().manual_seed(seed)
+    w = torch.randn(code.plan.size, dtype=torch.float64, generator=g).to(code.dtype)
+    w, (x, y) = w / 10, images(40, SMALL[1], code.dtype, seed)
+    batches = SGD(0.1, batch_size=13, epochs=3).batches(40, np.random.default_rng(seed))
+    code.train(w, x, y, batches, SGD(0.1, momentum=0.9, weight_decay=0.01))
+    return w
+
+
+@needs_llvm
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_every_processor_gives_the_same_bits(dtype):
+    if len(library.machines()) == 1:
+        pytest.skip("this processor is of one kind only")
+    one, two = (kernels(SMALL, dtype, machine) for machine in (0, 1))
+    assert one.lanes == 2 * two.lanes
+    assert torch.equal(trained(one), trained(two))
+    x, _ = images(19, SMALL[1], dtype)
+    w = vector(network(*SMALL, dtype=dtype))
+    assert torch.equal(one.look(w, x), two.look(w, x))
+
+
+@needs_llvm
+def test_threads_do_not_disturb_each_other():
+    code = kernels(SMALL, torch.float32)
+    alone = [trained(code, seed) for seed in range(8)]
+    found = [None] * 8
+
+    def work(seeds):
+        for seed in seeds:
+            for _ in range(20):
+                found[seed] = trained(code, seed)
+
+    workers = [threading.Thread(target=work, args=(range(i, 8, 4),)) for i in range(4)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    assert all(torch.equal(a, b) for a, b in zip(alone, found, strict=True))
+    assert not torch.equal(alone[0], alone[1])
+
+
+@needs_llvm
+def test_the_batch_does_not_change_an_image():
+    code = kernels(SMALL)
+    w, (x, _) = vector(network(*SMALL)), images(40, SMALL[1])
+    whole = code.look(w, x)
+    assert torch.equal(whole, torch.cat([code.look(w, part) for part in x.split(7)]))
+    order = np.array([5, 39, 5, 0])
+    assert torch.equal(whole[order], code.look(w, x, order))
+    assert code.look(w, x[:0]).shape == (0, CLASSES)
+
+
+@needs_llvm
+def test_features_there_and_back():
+    """The first layers alone, as LEAF's network needs them: outputs are kept, derivatives come from elsewhere."""
+    net, shape = network(*SMALL), SMALL[1]
+    front = plan_of(net, shape).front()
+    code = Kernels(front, torch.float64, library.machines()[0])
+    w, (x, _) = vector(net), images(21, shape)
+    keep = code.room(21)
+    order = np.arange(21)[::-1].copy()
+    h = code.look(w, x, order, keep)
+    expected = net[:6](x.flip(0))
+    assert (h - expected).abs().max() <= 1e-12
+    code.look(w, -x)  # what others compute in between disturbs nothing
+    slopes = torch.randn(h.shape, dtype=h.dtype, generator=torch.Generator().manual_seed(0))
+    g = torch.ones(front.size, dtype=h.dtype)
+    code.back(w, keep, slopes, g)
+    wanted = torch.cat([t.flatten() for t in torch.autograd.grad(expected, list(net[:6].parameters()), slopes)])
+    assert (g - 1 - wanted).abs().max() <= 1e-12
+
+
+@needs_llvm
+def test_bad_input_is_refused():
+    code = kernels(SMALL)
+    w, (x, y) = vector(network(*SMALL)), images(4, SMALL[1])
+    optimiser, batch = SGD(0.1), [np.arange(4)]
+    for change, said in [
+        ({"y": y - 9}, "y = "), ({"y": y.where(y > 9, CLASSES)}, "within 0..4"), ({"y": y[:3]}, r"len\(y\) = 3"),
+        ({"y": y.int()}, "contiguous int64"), ({"x": x.float()}, "x = "), ({"x": x[:, :1]}, "x"),
+        ({"x": x[..., :5].contiguous()}, "x.shape"), ({"w": w[:-1]}, r"len\(w\)"), ({"w": w.float()}, "w = "),
+        ({"batches": [np.array([4])]}, "within 0..3"), ({"batches": [np.array([-1])]}, "within 0..3"),
+        ({"batches": [np.arange(4), np.arange(0)]}, "batches"), ({"pulls": [(1.0, w[:-1], slice(0, 3))]}, "anchor"),
+        ({"pulls": [(1.0, w.float(), slice(0, 3))]}, "anchor"), ({"pulls": [(1.0, w, slice(0, 999999))]}, "span"),
+        ({"shift": w[:-1]}, "shift"),
+    ]:  # fmt: skip
+        given = {"w": w, "x": x, "y": y, "batches": batch, "optimiser": optimiser} | change
+        with pytest.raises(ValueError, match=said):
+            code.train(**given)
+
+
+# ---------------------------------------------------------------------- what is kept
+@pytest.fixture
+def place(tmp_path, monkeypatch):
+    tmp_path.chmod(0o700)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    return tmp_path / "cflkit" / "kernels"
+
+
+class Made:
+    """Counts how often something is made."""
+
+    def __init__(self, content=b"object"):
+        self.times, self.content = 0, content
+
+    def __call__(self):
+        self.times += 1
+        return self.content
+
+
+def test_an_object_is_made_once(place):
+    make = Made()
+    assert library.kept("name", make) == library.kept("name", make) == b"object"
+    assert make.times == 1 and [f.name for f in place.iterdir()] == ["name"]
+    assert (place / "name").stat().st_mode & 0o777 == 0o600
+
+
+def _damage(file):
+    content = bytearray(file.read_bytes())
+    content[-1] ^= 1
+    file.write_bytes(content)
+
+
+def _foreign(file):
+    library._write(file.with_name("other"), "other", b"of another name")
+    file.with_name("other").replace(file)
+
+
+def _link(file):
+    file.rename(file.with_name("elsewhere"))
+    file.symlink_to(file.with_name("elsewhere"))
+
+
+@pytest.mark.parametrize("spoil", [
+    _damage, _foreign, _link, lambda f: f.write_bytes(f.read_bytes()[:-1]), lambda f: f.write_bytes(b""),
+    lambda f: f.write_bytes(f.read_bytes()[:20]), lambda f: (f.unlink(), os.mkfifo(f)),
+], ids=["damaged", "foreign", "link", "cut", "empty", "short", "pipe"])  # fmt: skip
+def test_what_is_not_whole_is_made_anew(place, spoil):
+    library.kept("name", Made(b"old"))
+    spoil(place / "name")
+    make = Made()
+    assert library.kept("name", make) == library.kept("name", make) == b"object"
+    assert make.times == 1
+
+
+@pytest.mark.parametrize("above", [0, 1, 2])
+@pytest.mark.parametrize("mode", [0o770, 0o707])
+def test_a_folder_that_others_may_write_to_is_left_alone(place, above, mode):
+    library.kept("name", Made(b"planted"))
+    [place, *place.parents][above].chmod(mode)
+    make = Made()
+    assert library.kept("name", make) == library.kept("name", make) == b"object"
+    assert make.times == 2 and library._read(place / "name", "name") == b"planted"
+
+
+def test_no_folder_is_no_reason_to_stop(place, monkeypatch):
+    place.parent.write_text("in the way")
+    assert library.kept("name", Made()) == b"object"
+    place.parent.unlink()
+
+    def full(*_):
+        raise OSError("no space left")
+
+    monkeypatch.setattr(library, "_write", full)
+    assert library.kept("name", Made()) == b"object"
+
+
+@needs_llvm
+def test_the_name_depends_on_everything(monkeypatch):
+    plans = [plan_of(network(SMALL[0], shape), shape) for shape in (SMALL[1], (2, 6, 8))]
+    kinds = product(plans, (torch.float32, torch.float64), library.MACHINES)
+    names = {library.key(*kind) for kind in kinds}
+    monkeypatch.setattr(library, "VERSION", "0")
+    assert len(names) == 8 and library.key(plans[0], torch.float32, library.MACHINES[0]) not in names
+
+
+CHILD = """
+import sys, torch
+from cflkit import models
+from cflkit.engine.fast.compiled.library import kernels_of
+from cflkit.engine.fast.compiled.plan import plan_of
+net = models.build("lenet", (1, 8, 8), 10)
+code = kernels_of(plan_of(net, (1, 8, 8)), torch.float32)
+print(float(code.look(torch.linspace(-0.1, 0.1, code.plan.size), torch.ones(1, 1, 8, 8)).sum()))
+"""
+
+
+@needs_llvm
+def test_two_processes_at_once(place):
+    started = [subprocess.Popen([sys.executable, "-c", CHILD], stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    said = [child.communicate()[0] for child in started]
+    assert said[0] == said[1] != "" and len(list(place.iterdir())) == 1
+    library.compiled, before = None, library.compiled  # a third finds it made
+    try:
+        net = models.build("lenet", (1, 8, 8), 10)
+        Kernels(plan_of(net, (1, 8, 8)), torch.float32, library.machines()[0])
+    finally:
+        library.compiled = before
+
+
+# ---------------------------------------------------------------------- in the engine
+class Chunk:
+    """Random images of a few clients, in place of a federation's."""
+
+    def __init__(self, sizes, shape, dtype=torch.float64, classes=CLASSES):
+        self.pairs = [images(n, shape, dtype, seed=i, classes=classes) for i, n in enumerate(sizes)]
+        self.clients, self.sizes = list(range(len(sizes))), torch.tensor(sizes)
+        self.typical, self.shape = sum(sizes) / len(sizes), shape
+
+    def __len__(self):
+        return len(self.pairs)
+
+    def __getitem__(self, i):
+        return self.pairs[i]
+
+
+def flat(make, dtype=torch.float64):
+    return Model(make, dtype, look=compiled.look)
+
+
+def local(model, trainers, **optimiser):
+    return Local(model, SGD(0.1, **optimiser), seed=1, round=1, trainers=trainers)
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """What the kernels were asked for."""
+    seen = []
+    for name in ("train", "look", "gradient"):
+        plain = getattr(Kernels, name)
+
+        def noted(self, *args, _plain=plain, _name=name, **named):
+            seen.append(_name)
+            return _plain(self, *args, **named)
+
+        monkeypatch.setattr(Kernels, name, noted)
+    return seen
+
+
+@needs_llvm
+@settings(max_examples=10)
+@given(st.data(), st.sampled_from([None, 1, 3, 100]), st.lists(st.integers(1, 20), min_size=1, max_size=3))
+def test_clients_train_as_by_the_reference(data, size, sizes):
+    model, chunk, m = flat(lambda: network(*SMALL, dtype=None)), Chunk(sizes, SMALL[1]), len(sizes)
+    table = torch.stack([model.init(k) for k in range(m)])
+    start = data.draw(st.sampled_from([table[0], table, Pick(table[:2], torch.arange(m) % min(m, 2))]))
+    spans = [None, model.head, slice(0, model.head.start)]
+    pulls = data.draw(st.lists(st.tuples(st.booleans(), st.sampled_from(spans)), max_size=2))
+    prox = [Prox(0.3 + k, start if same else model.init(50), span) for k, (same, span) in enumerate(pulls)]
+    shift = data.draw(st.sampled_from([None, table[0] / 10, table / 10]))
+    kind = {"epochs": 3, "batch_size": size, "momentum": 0.5}
+    sides = [local(model, by, **kind) for by in ([Compiled(always=True)], [Trainer()])]
+    ours, theirs = (side.sgd(start, chunk, prox, shift).dense() for side in sides)
+    assert (ours - theirs).abs().max() <= 1e-12
+    ours, theirs = (side.gradient(start, chunk).dense() for side in sides)
+    assert (ours - theirs).abs().max() <= 1e-12
+    ours, theirs = (side.losses(table, chunk) for side in sides)
+    assert (ours - theirs).abs().max() <= 1e-12
+
+
+@needs_llvm
+def test_who_trains_what(calls, monkeypatch):
+    def trained(dtype=torch.float32, parts=SMALL, name="auto", sizes=(3, 2), **settings):
+        model = flat(lambda: network(*parts, dtype=None), dtype)
+        calls.clear()
+        found = local(model, fast.trainers(name, settings.pop("debug", False)), epochs=2).sgd(
+            model.init(0), Chunk(sizes, SMALL[1], dtype), **settings)  # fmt: skip
+        assert found.shape == (len(sizes), model.size)
+        return calls.count("train")
+
+    assert trained() == trained(name="compiled") == trained(torch.float64, name="compiled") == 2
+    assert trained(torch.float64) == trained(name="lean") == trained(debug=True) == 0
+    assert trained(objective=lambda net, x, y: net(x).square().mean()) == 0
+    flat_ones = ((9, True), (CLASSES, False)), SMALL[1]
+    assert trained(parts=flat_ones, sizes=(99, 98)) == 0
+    assert trained(parts=flat_ones, name="compiled") == 2
+    model = flat(lambda: network(*SMALL, dtype=None), torch.float32)
+    work = Work(model, Chunk([2], SMALL[1], torch.float32), model.init(0), SGD(0.1))
+    assert Compiled().supports(work)
+    assert not Compiled().supports(replace(work, data=Chunk([2, 0], SMALL[1], torch.float32)))
+    monkeypatch.setattr(compiled.trainer, "LARGE", 9 * 5)
+    assert not Compiled().supports(work) and Compiled(always=True).supports(work)
+
+
+@needs_llvm
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_looking_without_a_derivative(dtype, calls):
+    model = flat(lambda: network(*SMALL, dtype=None), dtype)
+    x, _ = images(9, SMALL[1], dtype)
+    w = model.init(0)
+    with torch.no_grad():
+        found = model.forward(w, x.transpose(2, 3).contiguous().transpose(2, 3))  # the same, in another layout
+    assert calls == ["look"] * (dtype == torch.float32)
+    expected = model.forward(w.requires_grad_(), x)
+    assert expected.requires_grad and len(calls) <= 1
+    torch.testing.assert_close(found, expected.detach(), rtol=0, atol=1e-5)
+
+
+@needs_llvm
+@pytest.mark.parametrize("sizes", [[5], [5, 21, 3, 4]])
+def test_convolutions_within_the_factored_layer(sizes, monkeypatch, calls):
+    """LEAF's network: the dense layer stays factors, and the convolutions below it are compiled."""
+    monkeypatch.setattr(convolution, "LARGE", 0)
+    monkeypatch.setattr(compiled.trainer, "kernels_for", partial(compiled.trainer.kernels_for, always=True))
+    shape = (1, 8, 8)
+    model, chunk = flat(lambda: models.networks.LeafFemnist(shape, CLASSES, width=80)), Chunk(sizes, shape)
+    start = model.init(3)
+    kind = {"epochs": 2, "batch_size": 2, "momentum": 0.9, "weight_decay": 0.1}
+    ours, theirs = (local(model, by, **kind).sgd(start, chunk, [Prox(0.5, start)]).dense()
+                    for by in ([convolution.DenseFactors(quick=True)], [Trainer()]))  # fmt: skip
+    assert (ours - theirs).abs().max() <= 1e-10
+    assert calls and set(calls) == {"look"}
+
+
+@needs_llvm
+def test_workers_chunks_and_a_break_change_no_bit(fed, tmp_path, calls):
+    def run(folder=None, rounds=3, **settings):
+        settings |= {"model": "lenet", "local": SGD(0.1, batch_size=10, momentum=0.9), "dtype": "float32"}
+        history = simulate(IFCA(k=2), fed, rounds=rounds, progress=False, checkpoint=folder, **settings)
+        return repr(history.rounds), history.server["models"]
+
+    whole, folder = run(), tmp_path / "run"
+    run(folder, rounds=1)
+    for found in (run(chunk=1, workers=2), run(chunk=5), run(folder)):
+        assert found[0] == whole[0] and torch.equal(found[1], whole[1])
+    assert {"train", "look"} <= set(calls)
+
+
+# ---------------------------------------------------------------------- without llvmlite
+ALONE = """
+import torch
+from cflkit import SGD, FedAvg, federation, images, simulate
+fed = federation.rotated(images.load("digits"), clients=4, samples_per_client=12)
+for _ in range(2):
+    history = simulate(FedAvg(), fed, model="lenet", local=SGD(0.1), rounds=1, dtype="float32", progress=False)
+print(history.server["model"].sum().item())
+"""
+
+
+def test_without_llvmlite_pytorch_trains_and_one_line_says_so(tmp_path):
+    (tmp_path / "llvmlite").mkdir()
+    (tmp_path / "llvmlite" / "__init__.py").write_text("raise OSError('broken')")
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    environment = os.environ | {"PYTHONPATH": path}
+    child = subprocess.run([sys.executable, "-c", ALONE], capture_output=True, text=True, env=environment)
+    assert child.returncode == 0 and np.isfinite(float(child.stdout))
+    (line,) = child.stderr.splitlines()
+    assert line.startswith("cflkit: small convolutional networks train with PyTorch") and "llvmlite" in line
+
+
+@pytest.mark.parametrize(("module", "said"), [
+    (None, "cannot be imported"), (SimpleNamespace(__version__="0.1", binding=None), "is 0.1, not 0.50.0"),
+])  # fmt: skip
+def test_llvmlite_must_be_the_one_that_was_tried(module, said, monkeypatch):
+    monkeypatch.setitem(sys.modules, "llvmlite", module)
+    assert said in library.missing.__wrapped__()
+
+
+def test_double_precision_says_nothing(monkeypatch, caplog):
+    monkeypatch.setattr(compiled.trainer, "missing", lambda: "not here")
+    model = flat(lambda: network(*SMALL, dtype=None))
+    with torch.no_grad():
+        model.forward(model.init(0), images(2, SMALL[1])[0])
+    assert not Compiled().supports(Work(model, Chunk([2], SMALL[1]), model.init(0), SGD(0.1)))
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(("triple", "has", "said"), [
+    ("aarch64-apple-darwin", {}, "not tried on aarch64-apple-darwin"), ("x86_64-linux", {"avx2": True}, "AVX2"),
+])  # fmt: skip
+def test_other_processors_are_left_alone(triple, has, said, monkeypatch):
+    binding = pytest.importorskip("llvmlite.binding")
+    monkeypatch.setattr(binding, "get_process_triple", lambda: triple)
+    monkeypatch.setattr(binding, "get_host_cpu_features", lambda: has)
+    for function in (library.missing, library.machines):
+        monkeypatch.setattr(library, function.__name__, function.__wrapped__)
+    assert said in library.missing()
