@@ -44,7 +44,7 @@ def read(file: Path) -> dict:
 
 def entries() -> list[dict]:
     """All printed numbers, as ``book/papers/results.yaml`` lists them."""
-    return read(PAPERS / "results.yaml")["entries"]
+    return [entry for entry, _ in _flat(PAPERS)]
 
 
 def stated(**where) -> float | list[float]:

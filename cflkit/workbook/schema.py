@@ -4,7 +4,6 @@ A key that nothing knows is refused with the nearest one that something does, a 
 names the file, the entry and the key. So a misspelt key cannot silently run, or decide, something else.
 """
 
-import inspect
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -26,7 +25,6 @@ from cflkit.checks import (
     Weight,
     declared,
     known,
-    one_of,
     require,
 )
 from cflkit.data import builders, images
@@ -128,19 +126,11 @@ class Tried(Checked):
 def _federation(given: Mapping) -> None:
     """Check a federation's options against its builder's, without any data."""
     known(builders.BUILDERS, given.get("builder"), "builder")
-    options = inspect.signature(builders.BUILDERS[given["builder"]]).parameters
     names = given.get("images")
     for name in [names] if isinstance(names, str) else names or [None]:
         known([*images.names(), *PACKED], name, "images")
-    for key, value in given.items():
-        known([*list(options)[1:], "builder", "images"], key, "key")
-        if key in options and key != "images":
-            declared(key, value, options[key].annotation)
-    for key, option in list(options.items())[1:]:
-        require(key in given or option.default is not inspect.Parameter.empty, "key", key, "there")
-    kind = builders.Share if "convention" in options and "overlap" in options else builders.Common
-    kind(**{key: value for key, value in given.items() if key in {f.name for f in fields(kind)}})
-    one_of("test", given.get("test", "cluster"), ("cluster", "all", "own", "given", "users"))
+    options = {key: value for key, value in given.items() if key not in ("builder", "images")}
+    _check(builders.BUILDERS[given["builder"]], options)
 
 
 def _method(given: Any) -> None:
