@@ -8,6 +8,7 @@ from datetime import date
 
 import pytest
 import yaml
+from filelock import FileLock
 
 from cflkit import __version__
 from cflkit.workbook import console as console
@@ -83,6 +84,20 @@ def test_a_table_is_filled_cheapest_first_and_nothing_twice(toy, capsys):
     assert console.main(["ledger", "--out", "out"]) == 0
     said = capsys.readouterr().out
     assert "0 runs missing" in said and "preliminary: points to “holds” (2 seeds)" in said
+
+
+def test_what_another_process_works_on_is_passed_over(toy, capsys):
+    busy = toy / "runs" / "toy" / "a-s0"
+    busy.mkdir(parents=True)
+    with FileLock(busy / "lock"):
+        assert console.main(["reproduce", "t", "--seeds", "0", "--out", "out"]) == 0
+        said = capsys.readouterr().out.splitlines()
+        assert said[:2] == ["1 of 2: a, seed 0, about 1 min", "another process is at work on it"]
+        assert [file.name[0] for file in (toy / "out").glob("toy/*.json")] == ["b"]
+        assert console.main(["run", "toy", "a", "--out", "out"]) == 2
+        assert "must be free; another process is at work on this run" in capsys.readouterr().err
+    assert console.main(["reproduce", "t", "--seeds", "0", "--out", "out"]) == 0
+    assert len(list((toy / "out").glob("toy/*.json"))) == 2
 
 
 @pytest.mark.parametrize(

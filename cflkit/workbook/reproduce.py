@@ -15,6 +15,7 @@ from pathlib import Path
 
 from cflkit.checks import known, require
 from cflkit.data.federation import Federation
+from cflkit.engine.checkpoint import BusyError
 from cflkit.workbook import ledger, places, protocols, records
 
 CHECKPOINTS = Path("runs")
@@ -74,7 +75,7 @@ def run(
 def reproduce(
     table: str, seeds: Sequence[int] | None = None, minutes: float | None = None, **settings
 ) -> list[Path]:
-    """Run what a table lacks, cheapest first.
+    """Run what a table lacks, cheapest first, and pass over what another process is at work on.
 
     Parameters
     ----------
@@ -108,7 +109,10 @@ def reproduce(
         for n, wanted in enumerate(lacking, 1):
             about = f"{wanted.label}, seed {wanted.seed}, about {wanted.minutes:.0f} min"
             print(f"{n} of {len(lacking)}: {about}", flush=True)
-            written.append(run(wanted.protocol, wanted.label, wanted.seed, **settings))
+            try:
+                written.append(run(wanted.protocol, wanted.label, wanted.seed, **settings))
+            except BusyError:
+                print("another process is at work on it", flush=True)
     return written
 
 
