@@ -13,6 +13,7 @@ from torch import nn
 from cflkit import rng
 from cflkit.engine.fast import convolution, trainers
 from cflkit.engine.fast.convolution import quick
+from cflkit.engine.local import Local
 from cflkit.engine.rows import Pick
 from cflkit.engine.sgd import SGD, Prox
 from cflkit.models import networks as models
@@ -64,7 +65,7 @@ def lockstep(monkeypatch):
 
     def counted(*args):
         seen.append(args[2])
-        plain(*args)
+        return plain(*args)
 
     monkeypatch.setattr(convolution, "_lockstep", counted)
     return seen
@@ -114,6 +115,40 @@ def test_equals_torch_and_runs_in_lockstep(momentum, pull, lockstep, monkeypatch
         expected = nn.utils.parameters_to_vector(net.parameters()).detach()
         assert (found[i] - expected).abs().max() <= 1e-10
         assert (found[i] - start).abs().max() > 1e-3
+
+
+def uploaded(model, start):
+    """What the trainer of factors brings back: the second client's vector whole, the others' not."""
+    optimiser = SGD(0.1, epochs=2, batch_size=2, momentum=0.5)
+    return Local(model, optimiser, 1, 1, [convolution.DenseFactors(quick=True)]).sgd(start, Chunk([5, 21, 3, 4]))
+
+
+def test_uploads_are_factors_until_they_are_looked_at():
+    model = leaf()
+    start = Pick(torch.stack([model.init(0), model.init(1)]), torch.tensor([0, 1, 1, 0]))
+    whole, groups, weights = uploaded(model, start).dense(), [1, 0, 1, 1], [0.5, 2.0, 1.0, 3.0]
+    expected = torch.zeros(2, model.size, dtype=torch.float64)
+    for vector, group, weight in zip(whole, groups, weights, strict=True):
+        expected[group] += weight * vector
+    kept = uploaded(model, start)
+    assert [f is None for f in kept.factors] == [False, True, False, False]
+    total = kept.zeros(2)
+    kept.add_to(total, groups, weights)
+    assert (total - expected).abs().max() <= 1e-12
+    for span in (slice(0, kept.layer.start), slice(kept.layer.stop, model.size)):
+        assert torch.equal(kept.columns(span), whole[:, span])
+    assert kept.factors.count(None) == 1  # nothing had to be built so far
+    assert torch.equal(kept.row(0), whole[0]) and kept.factors.count(None) == 2
+    total = kept.zeros(2)
+    kept.add_to(total, groups, weights)
+    assert (total - expected).abs().max() <= 1e-12
+    edge = slice(kept.layer.start - 5, kept.layer.start + 50)
+    assert torch.equal(kept.columns(edge), whole[:, edge]) and kept.factors.count(None) == 4
+    assert (uploaded(model, start).unit().dense() - whole / whole.norm(dim=1, keepdim=True)).abs().max() <= 1e-12
+    kept = uploaded(model, start)
+    start.table.mul_(2)
+    with pytest.raises(RuntimeError, match="changed in place"):
+        kept.row(0)
 
 
 def test_what_is_not_supported_trains_lean(lockstep):

@@ -19,7 +19,8 @@ so that, H and Delta being the rows seen so far and Theta the diagonal of their 
 The derivative of the loss by theta is 1 at the rows of the batch and 0 elsewhere; weight decay, momentum,
 Nesterov's step and a pull to W_0, which is theta = (1, 0, ..., 0), act on theta as they would on W. So theta
 takes the place of (W, b) among the parameters. Clients that start from the same W_0 go in lock-step and share
-the products with it. This pays while the rows seen are well below o and d.
+the products with it. This pays while the rows seen are well below o and d. What clients upload are factors, too:
+their mean is one product.
 
 **Large products** without a derivative of their own go through :mod:`cflkit.engine.gemm`.
 """
@@ -36,10 +37,11 @@ from cflkit.engine.fast import compiled
 from cflkit.engine.fast.compiled import Kernels
 from cflkit.engine.fast.shared_linear import same_rows
 from cflkit.engine.gemm import add_product, linear
-from cflkit.engine.rows import Dense, pick, row
+from cflkit.engine.rows import Dense, Part, Pick, pick, row
 from cflkit.engine.sgd import Descent
 from cflkit.engine.trainer import Trainer, Work
 from cflkit.models import networks as models
+from cflkit.models.flat import Model
 
 LARGE = 2**20  # weights from which a dense layer is kept as factors
 TOGETHER = 10  # clients in lock-step
@@ -97,10 +99,88 @@ class Factors:
         """Build W and b."""
         first, theta, h, delta = self.parts()
         scaled = delta * theta[:, None]
-        torch.mul(weight, first, out=to_weight)
-        add_product(to_weight, scaled.T, h)
+        torch.mul(weight, first, out=to_weight).addmm_(scaled.T, h)
         torch.mul(bias, first, out=to_bias)
         to_bias.add_(scaled.sum(0))
+
+
+class Partly(Part):
+    """Trained vectors whose large dense layer is kept as factors until somebody looks at it.
+
+    Parameters
+    ----------
+    model : Model
+        LEAF's network.
+    start : Pick
+        Where each client began.
+    rows : Tensor (m, P)
+        The vectors, without the dense layer of those clients that have factors.
+    factors : list of Factors or None
+        Of each client; None for one whose vector is whole.
+    """
+
+    def __init__(self, model: Model, start: Pick, rows: Tensor, factors: list[Factors | None]):
+        self.model, self.start, self.rows, self.factors = model, start, rows, factors
+        self.shape, self.dtype, self.device = rows.shape, rows.dtype, rows.device
+        self.layer = layer_of(model)
+        self._version = start.table._version
+
+    def row(self, i: int) -> Tensor:
+        """Build client `i`'s layer at the first call."""
+        if self.factors[i] is not None:
+            self._check()
+            begin, views = self.model.views(self.start[i]), self.model.views(self.rows[i])
+            here = (of["fc." + name] for of in (begin, views) for name in ("weight", "bias"))
+            self.factors[i].write(*here)
+            self.factors[i] = None
+        return self.rows[i]
+
+    def dense(self) -> Tensor:
+        """Build all layers."""
+        for i in range(len(self)):
+            self.row(i)
+        return self.rows
+
+    def columns(self, span: slice) -> Tensor:
+        """Build all layers, unless the span misses them."""
+        outside = span.stop <= self.layer.start or span.start >= self.layer.stop
+        return (self.rows if outside else self.dense())[:, span]
+
+    def unit(self) -> Part:
+        """Build all layers."""
+        return Dense(self.dense()).unit()
+
+    @torch.no_grad()
+    def add_to(self, total: Tensor, groups: list[int], weights: list[float]) -> None:
+        """One product for the layers of a group."""
+        self._check()
+        shares: dict[tuple[int, int], float] = {}  # of where clients began, in the groups' totals
+        seen: dict[int, list[tuple[Tensor, Tensor]]] = {}
+        for i, (group, weight) in enumerate(zip(groups, weights, strict=True)):
+            whole = self.factors[i] is None
+            for span in [slice(None)] if whole else [slice(0, self.layer.start), slice(self.layer.stop, None)]:
+                total[group, span].add_(self.rows[i, span], alpha=weight)
+            if not whole:
+                first, theta, h, delta = self.factors[i].parts()
+                key = group, int(self.start.index[i])
+                shares[key] = shares.get(key, 0.0) + weight * float(first)
+                seen.setdefault(group, []).append((h, delta * (theta[:, None] * weight)))
+        for (group, r), share in shares.items():
+            total[group, self.layer].add_(self.start.table[r, self.layer], alpha=share)
+        for group, parts in seen.items():
+            views = self.model.views(total[group])
+            h, delta = (torch.cat(each) for each in zip(*parts, strict=True))
+            add_product(views["fc.weight"], delta.T, h)
+            views["fc.bias"].add_(delta.sum(0))
+
+    def _check(self) -> None:
+        if self.start.table._version != self._version:
+            raise RuntimeError("a vector that clients trained from was changed in place while still in use")
+
+
+def layer_of(model: Model) -> slice:
+    """Where the large dense layer lies in a vector."""
+    return slice(model.spans["fc.weight"].start, model.spans["fc.bias"].stop)
 
 
 class _Dense(torch.autograd.Function):
@@ -139,7 +219,7 @@ class DenseFactors(Trainer):
         model = work.model
         if type(model.module) is not models.LeafFemnist or model.device.type != "cpu" or work.batches is None:
             return False
-        fc = slice(model.spans["fc.weight"].start, model.spans["fc.bias"].stop)
+        fc = layer_of(model)
         if fc.stop - fc.start < LARGE or not work.plain_loss or work.shift is not None:
             return False
         if model.trainable < model.size:
@@ -153,11 +233,12 @@ class DenseFactors(Trainer):
                 return False
         return True
 
-    def train(self, work: Work) -> Dense:
+    def train(self, work: Work) -> Partly:
         """Train in lock-step the clients for whom it pays, and the others one by one."""
         model, start = work.model, pick(work.start, len(work.data))
         out = torch.empty(len(work.data), model.size, dtype=model.dtype)
         o, d = model.shapes["fc.weight"]
+        factors: list[Factors | None] = [None] * len(out)
         rows = [sum(map(len, batches)) for batches in work.batches]
         groups: dict[int, list[int]] = {}
         for i, r in enumerate(start.index.tolist()):
@@ -168,8 +249,10 @@ class DenseFactors(Trainer):
         for r, members in groups.items():
             together = max(1, min(TOGETHER, FACTOR_NUMBERS // (max(rows[i] for i in members) * (o + d))))
             for at in range(0, len(members), together):
-                _lockstep(out, start.table[r], members[at : at + together], work, rows)
-        return Dense(out)
+                chosen = members[at : at + together]
+                for i, made in zip(chosen, _lockstep(out, start.table[r], chosen, work, rows), strict=True):
+                    factors[i] = made
+        return Partly(model, start, out, factors)
 
 
 class _Features(torch.autograd.Function):
@@ -199,8 +282,11 @@ def _features(module: nn.Module, w: Tensor, x: Tensor, widest: int, code: Kernel
     return lambda batch: _Features.apply(code, keep, w, x, batch, *convolutions)
 
 
-def _lockstep(out: Tensor, vector: Tensor, chosen: list[int], work: Work, rows: list[int]) -> None:
-    """Train clients that all begin at `vector` (P,), and take that many `rows` in all; `out` gets theirs."""
+def _lockstep(out: Tensor, vector: Tensor, chosen: list[int], work: Work, rows: list[int]) -> list[Factors]:
+    """Train clients that all begin at `vector` (P,), and take that many `rows` in all.
+
+    Their vectors lie in `out`, but for the large layer, whose factors are returned.
+    """
     model, begin = work.model, work.model.views(vector)
     weight, bias = begin["fc.weight"], begin["fc.bias"]
     small = [name for name in model.parameters if not name.startswith("fc.")]
@@ -235,6 +321,4 @@ def _lockstep(out: Tensor, vector: Tensor, chosen: list[int], work: Work, rows: 
         gradient = iter(torch.autograd.grad(sum(losses), [p for c in active for p in c[3]]))
         for size, (_, _, factors, parameters, rule, *_) in zip(sizes, active, strict=True):
             rule.step([*(next(gradient) for _ in parameters), factors.gradient(size)])
-    for i, _, factors, *_ in clients:
-        views = model.views(out[i])
-        factors.write(weight, bias, views["fc.weight"], views["fc.bias"])
+    return [factors for _, _, factors, *_ in clients]
