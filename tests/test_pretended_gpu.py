@@ -255,6 +255,12 @@ def test_as_much_crosses_for_many_clients_as_for_few(variant, fed):
         assert grown == {}
 
 
+@pytest.mark.parametrize("variant", ["ditto", "ifca gradient"])  # clients in lock-step, and one after the other
+def test_as_much_crosses_for_many_steps_as_for_few(variant, fed):
+    few, many = (counted(variant, fed, 4, epochs=epochs) for epochs in (1, 3))
+    assert more(many, few) == {}
+
+
 KEEPING = ("local", "ditto", "fedper", "scaffold", "fesem", "lcfed")  # what clients keep may lie in files
 
 
