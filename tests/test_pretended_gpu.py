@@ -159,6 +159,12 @@ def test_nothing_of_it_is_left():
 
 
 # ---------------------------------------------------------------------- methods on it
+LONG = {"fedcg bottleneck", "fedcg bare"}  # alike fedcg, and as long
+every_variant = pytest.mark.parametrize(
+    "variant", [pytest.param(v, marks=pytest.mark.slow) if v in LONG else v for v in ALL]
+)
+
+
 def equal(found, expected):
     """Whether two trees of tensors and numbers are the same up to rounding, wherever they lie."""
     if isinstance(expected, dict):
@@ -170,7 +176,7 @@ def equal(found, expected):
     return found == expected
 
 
-@pytest.mark.parametrize("variant", ALL)
+@every_variant
 def test_a_method_does_there_what_it_does_on_the_cpu(variant, fed, settings_of_a_run):
     settings = settings_of_a_run | {"rounds": 2, "model": model(variant), "evaluate_every": 9, "chunk": 4}
     usual = simulate(make(variant, fed), fed, **settings, trainer="stacked")
@@ -243,7 +249,7 @@ def more(many, few):
     return {line: (few[phase][line], n) for phase in few for line, n in many[phase].items() if n > few[phase][line]}
 
 
-@pytest.mark.parametrize("variant", ALL)
+@every_variant
 def test_as_much_crosses_for_many_clients_as_for_few(variant, fed):
     few, many = (counted(variant, fed, clients) for clients in CLIENTS)
     print(f"{variant:22} {few['round'].total():5} transfers a round")
@@ -253,6 +259,12 @@ def test_as_much_crosses_for_many_clients_as_for_few(variant, fed):
         assert grown and all(line.startswith(IN_TURN[variant]) for line in grown)
     else:
         assert grown == {}
+
+
+@pytest.mark.parametrize("variant", ["ditto", "fedcg oracle"])  # clients in lock-step, and one after the other
+def test_as_much_crosses_for_many_steps_as_for_few(variant, fed):
+    few, many = (counted(variant, fed, 2, epochs=epochs) for epochs in (1, 3))
+    assert all(line.startswith(IN_TURN.get(variant, "nowhere")) for line in more(many, few))
 
 
 KEEPING = ("local", "ditto", "fedper", "scaffold", "fesem", "lcfed")  # what clients keep may lie in files

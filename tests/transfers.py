@@ -19,7 +19,7 @@ from cflkit.engine.simulation import Simulation
 CLIENTS = 4, 8
 
 
-def counted(variant: str, fed, clients: int, folder: Path | None = None) -> dict[str, Counter]:
+def counted(variant: str, fed, clients: int, folder: Path | None = None, epochs: int = 2) -> dict[str, Counter]:
     """What crosses, by line, in the second round with so many clients in one chunk, and in looking at the models.
 
     With a folder, clients keep their rows there.
@@ -27,7 +27,7 @@ def counted(variant: str, fed, clients: int, folder: Path | None = None) -> dict
     taking_part, crossed = torch.arange(clients), {}
     with gpu() as device:
         run = Simulation(
-            make(variant, fed), fed, model=model(variant), local=SGD(0.1, epochs=2, batch_size=10), rounds=2,
+            make(variant, fed), fed, model=model(variant), local=SGD(0.1, epochs=epochs, batch_size=10), rounds=2,
             device="cuda", progress=False,
         )  # fmt: skip
         memory = Memory(folder)

@@ -43,7 +43,7 @@ class FedFomo(Method):
     def round(self, server, clients, net):
         models, useful = server["models"], server["useful"].clone()
         offers = self.offers(useful, clients, net)
-        down = {"own": Pick(models, clients), "offers": Pick(models, offers)}
+        down = {"own": Pick(models, clients), "offers": Pick(models, offers.to(models.device))}
         up = net.call(clients, self.client, per_client=down)
         models = models.clone()
         models[clients] = up["model"].dense()
@@ -66,8 +66,7 @@ class FedFomo(Method):
     def client(self, down, memory, data, local):
         held, train = data.split(self.holdout, local.seed)
         start, weight = down["own"].dense(), []
-        offered = Pick(down["offers"].table, down["offers"].index.to(start.device))
-        for i, (own, offers) in enumerate(zip(start, offered, strict=True)):
+        for i, (own, offers) in enumerate(zip(start, down["offers"], strict=True)):
             losses = local.losses(torch.cat([own[None], offers]), held.take(i))[0]
             gap = offers - own
             gain = (losses[0] - losses[1:]) / gap.norm(dim=1)
