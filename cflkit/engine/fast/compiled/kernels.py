@@ -18,7 +18,7 @@ registers, and then 6 weights and 4 inputs serve 24 multiplications. Each kernel
 is.
 
 **Sums in one order.** Every sum has an order that does not depend on W or on the tile: over inputs and weights as
-the formula has them; over images four by four (:data:`GROUP`), or one by one. Multiplying and adding is one
+the formula has them; over images four by four (``GROUP``), or one by one. Multiplying and adding is one
 instruction with one rounding everywhere. So results are the same bits on every processor that has that
 instruction.
 """

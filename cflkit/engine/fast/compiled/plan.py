@@ -28,7 +28,7 @@ class Conv:
     kernel, padding : tuple of int
         Height and width of the kernel; zeros added on every side, above and below, left and right.
     weight, bias : int
-        Where the weights (filters, channels, *kernel) and biases (filters,) begin in the model's vector.
+        Where weights (filters, channels, height, width) and biases (filters,) begin in the model's vector.
     relu, pool : bool
         Whether ReLU and 2 x 2 max-pooling follow.
     """
