@@ -143,6 +143,34 @@ def test_runs_that_are_the_same_test_nothing(learnt):
     assert str(verdict(learnt, a=near)) == "vacuous (the two runs are the same to the last digit)"
     seeds(learnt, "ifca", 0.9, 0.9, 0.9, early=0.6)
     assert verdict(learnt, a=near).word == "holds"  # they came to the same by other ways
+    seeds(learnt, "mdicfl-1", 0.9, 0.9, 0.9, 0.8)
+    seeds(learnt, "ifca", 0.9, 0.9, 0.9)
+    assert verdict(learnt, a=near).word == "vacuous"  # of the seeds that both have
+
+
+def test_what_was_found_is_told(learnt):
+    seeds(learnt, "mdicfl-1", 0.95, 0.96, 0.97, down=100)
+    seeds(learnt, "ifca", 0.94, 0.94, 0.94, down=400)
+    share = {"ratio": [f"{P}/mdicfl-1/down", f"{P}/ifca/down"], "to": 0.25}
+    parts = {"a": share, "b": {"above": f"{P}/mdicfl-1", "than": 90}, "c": MORE}
+    told = ["0.250", "96.00 ± 1.00 (95% from 93.52 to 98.48)", "+2.00 ± 1.00 (95% from -0.48 to +4.48)"]
+    found = verdict(learnt, **parts)
+    assert [part.value for part in found.parts] == told
+    assert [part.seeds for part in found.parts] == [3, 3, 3]
+    assert [len(part.runs) for part in found.parts] == [6, 3, 6]
+    assert str(found) == "holds in part (holds: a / b; undecided: c; 3 seeds)"
+    record(learnt, P, "cfl", 0, accuracy=0.95)
+    few = verdict(learnt, a={"more": [f"{P}/mdicfl-1", f"{P}/cfl"]}).parts[0]
+    assert (few.value, few.seeds, {run["seed"] for run in few.runs}) == ("+0.00", 1, {0})
+
+
+def test_the_mean_over_seeds_of_a_baseline_opens_the_gate(tmp_path):
+    seeds(tmp_path, "ifca", 0.9, 0.9, 0.9)
+    seeds(tmp_path, "fedavg", 0.40, 0.60)  # the mean lies just below half of the way, the larger one above
+    assert verdicts.too_early(P, tmp_path) == "`fedavg` itself is at 50.00: too early to compare"
+    seeds(tmp_path, "fedavg", 0.45, 0.60)
+    assert verdicts.too_early(P, tmp_path) == "" and verdicts.too_early("stocfl_tau", tmp_path) == ""
+    assert verdicts.too_early("common_rot_r20", tmp_path) == ""
 
 
 # ---------------------------------------------------------------------- several parts
@@ -270,6 +298,10 @@ def test_printed_numbers_alone_are_internal_consistency(tmp_path):
                "b": {"table": "Table 4", "method": "MD-ICFL-2", "metric": "ARI"}}  # fmt: skip
     claim = {"says": "{a}", "numbers": numbers, "parts": {"p": {"printed_more": ["a", "b"]}}}
     assert str(ledger.judge("mdicfl", claim, tmp_path)) == "internally consistent (the printed numbers alone)"
+    table6 = {"table": "Table 6", "K": [4, 5]}  # 97.28 and 97.25 against 97.20 and 97.27
+    wide = {"a": table6 | {"method": "MD-ICFL-1"}, "b": table6 | {"method": "MD-ICFL-2"}}
+    both = ledger.judge("mdicfl", {"numbers": wide, "parts": {"p": {"printed_more": ["a", "b"]}}}, tmp_path)
+    assert (both.parts[0].value, both.word) == ("-0.02 to +0.08", "internally inconsistent")
     assert ledger.says("mdicfl", claim) == "0.94 to 0.95"
     claim["parts"]["q"] = {"printed_above": "a", "than": 0.94}
     assert ledger.judge("mdicfl", claim, tmp_path).word == "internally inconsistent"
