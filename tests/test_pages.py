@@ -61,5 +61,6 @@ def test_the_package_page_lists_every_module():
     modules = {path.relative_to(ROOT) for path in (ROOT / "cflkit").rglob("*.py")}
     named = {".".join(path.with_suffix("").parts).removesuffix(".__init__") for path in modules}
     listed = set((ROOT / "book" / "api.md").read_text().split())
-    packages = {"cflkit", "cflkit.data", "cflkit.models", "cflkit.engine", "cflkit.engine.fast", "cflkit.workbook"}
-    assert named - listed == packages | {"cflkit.__main__"}
+    packages = {"cflkit", "cflkit.data", "cflkit.models", "cflkit.engine", "cflkit.workbook"}
+    missing = named - listed - packages - {"cflkit.__main__"}
+    assert not missing, f"book/api.md has no section for {', '.join(sorted(missing))}: add an automodule for each"

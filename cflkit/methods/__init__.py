@@ -1,36 +1,24 @@
-"""One file per algorithm, named as its paper names it."""
+"""One file per algorithm, named as its paper names it. A new file is found by its being here."""
 
 from dataclasses import fields
+from importlib import import_module
+from pkgutil import iter_modules
 
 from cflkit.checks import known
 from cflkit.methods.base import Method
-from cflkit.methods.cfl import CFL
-from cflkit.methods.cgpfl import CGPFLLike
-from cflkit.methods.ditto import Ditto
-from cflkit.methods.fedavg import FedAvg, FedProx, FedSGD
-from cflkit.methods.fedcg import FedCG
-from cflkit.methods.feddane import FedDANE
-from cflkit.methods.feddist import FedDist
-from cflkit.methods.fedfomo import FedFomo
-from cflkit.methods.fedgroup import FedGroup
-from cflkit.methods.fedper import FedPer
-from cflkit.methods.fesem import FeSEM
-from cflkit.methods.ifca import IFCA
-from cflkit.methods.lcfed import LCFed
-from cflkit.methods.mdicfl import MDICFL
-from cflkit.methods.reference import LocalOnly, OracleClusters
-from cflkit.methods.robust import Robust
-from cflkit.methods.scaffold import Scaffold
-from cflkit.methods.stocfl import StoCFL
 
-_ALL = (
-    LocalOnly, OracleClusters,
-    FedAvg, FedSGD, FedProx, FedDist, Scaffold, FedDANE, Ditto, FedPer, FedFomo,
-    IFCA, CFL, FedGroup, Robust, CGPFLLike, MDICFL, FeSEM, StoCFL, LCFed, FedCG,
-)  # fmt: skip
-METHODS: dict[str, type[Method]] = {method.name: method for method in _ALL}
 
-__all__ = ["METHODS", "get", *(method.__name__ for method in _ALL)]
+def _all() -> dict[str, type[Method]]:
+    """Every method that a module of this folder defines, by its name."""
+    modules = [import_module(f"{__name__}.{module.name}") for module in iter_modules(__path__)]
+    own = [value for m in modules for value in vars(m).values() if getattr(value, "__module__", "") == m.__name__]
+    kinds = [value for value in own if isinstance(value, type) and issubclass(value, Method)]
+    return {kind.name: kind for kind in kinds if "name" in vars(kind)}
+
+
+METHODS = _all()
+globals().update({kind.__name__: kind for kind in METHODS.values()})
+__all__ = ["METHODS", "get", *(kind.__name__ for kind in METHODS.values())]
 
 
 def get(name: str, **parameters) -> Method:
