@@ -20,7 +20,7 @@ BUILD = build() { mkdir -p $(dir $(LOG)); $(FIXED) $(PY) -m cflkit pages || exit
     { tr -d '\033' <$(LOG) | sed 's/\[[0-9;]*m//g'; exit 1; }; }; build
 
 # Minutes long, each below fifteen. `.ci/run` rotates over this list; add a target's name here to join it.
-SLOW := test-slow test-mutants test-plain check-refresh
+SLOW := test-slow test-edges test-mutants test-plain check-refresh
 
 export NO_COLOR := 1
 unexport FORCE_COLOR
@@ -89,7 +89,10 @@ transfers: env  ## how often each method makes the CPU and a GPU wait for each o
 	@$(FIXED) $(PY) tests/transfers.py $(METHODS)
 
 test-slow: env  ## the unit tests that take minutes
-	@$(PYTEST) -n $(JOBS) -m slow tests
+	@$(PYTEST) -n $(JOBS) -m slow --ignore tests/test_chapters.py tests
+
+test-edges: env  ## every chapter at the edges of its parameters
+	@$(PYTEST) -n $(JOBS) -m slow tests/test_chapters.py
 
 test-plain: env  ## the unit tests and notebooks as if llvmlite were not installed
 	@$(MAKE) unit notebooks FIXED="$(FIXED) PYTHONPATH=$(CURDIR)/tests/plain:$(CURDIR)/tests"

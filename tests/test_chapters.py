@@ -11,7 +11,7 @@ from cflkit.workbook import notebooks, parameters
 EDGES = {
     "baselines": [
         {"rounds": 8, "participation": 0.01, "per_cluster": 5, "alpha": 0.1},
-        {"rounds": 8, "participation": 1.0, "per_cluster": 22, "alpha": 1000.0},
+        {"rounds": 8, "participation": 1.0, "per_cluster": 20, "alpha": 1000.0},
     ],
     "fedcg": [
         {"domains": 2, "beta": 0.0, "refresh": 1, "layers": "last", "rounds": 2},
@@ -32,8 +32,8 @@ EDGES = {
         {"mu": 5.0, "lam": 5.0, "rank": 39, "k": 20, "rounds": 2},
     ],
     "mdicfl": [
-        {"k": 1, "sampler": "back_search", "init": "common", "rounds": 3, "per_cluster": 3},
-        {"k": 12, "sampler": "generator", "init": "distinct", "rounds": 3, "per_cluster": 24},
+        {"k": 1, "sampler": "back_search", "init": "common", "rounds": 3, "per_cluster": 24},
+        {"k": 12, "sampler": "generator", "init": "distinct", "rounds": 3, "per_cluster": 3},
     ],
     "stocfl": [
         {"tau": -1.0, "lam": 0.0, "rounds": 2, "participation": 0.01, "per_cluster": 3},
