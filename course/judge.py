@@ -57,7 +57,8 @@ class Process:
         (theirs, down), (up, told) = os.pipe(), os.pipe()
         keep = {name: os.environ[name] for name in ("PATH", "LANG", "LC_ALL") if name in os.environ}
         own = {"HOME": folder, "TMPDIR": folder, "IPYTHONDIR": folder, "MPLCONFIGDIR": folder, "MPLBACKEND": "agg",
-               "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "TQDM_DISABLE": "1",
+               "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "JOBLIB_MULTIPROCESSING": "0",
+               "TQDM_DISABLE": "1",
                "PYTHONDONTWRITEBYTECODE": "1"}  # fmt: skip
         script = str(Path(__file__).with_name("worker.py"))
         self._process = subprocess.Popen(
