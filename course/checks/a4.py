@@ -137,11 +137,11 @@ def not_free(student, reference, draw):
 
 @check("measure", 2, "The correlation with your own digit.")
 def own(student, reference, draw):
-    """To three decimals."""
-    measured(student, reference, "own", 5e-4)
+    """To five decimals."""
+    measured(student, reference, "own", 1e-5)
 
 
 @check("measure", 2, "The largest correlation with another digit.")
 def others(student, reference, draw):
     """Likewise."""
-    measured(student, reference, "others", 5e-4)
+    measured(student, reference, "others", 1e-5)
