@@ -311,8 +311,11 @@ def _ask(result: Result, student: Student) -> None:
         try:
             check.run(student, reference(result.assignment), source_of(result.assignment, check.says))
             result.points[check.task] += check.points
-        except Wrong as wrong:
-            result.reports[check.task].append(f"-{check.points}  {check.says} ({wrong})")
+        except Ended:
+            raise
+        except Exception as error:  # what a function returned may be anything; a test that trips over it is failed
+            why = error if isinstance(error, Wrong) else f"its result does not fit: {type(error).__name__}"
+            result.reports[check.task].append(f"-{check.points}  {check.says} ({why})")
 
 
 def _show(result: Result) -> None:
