@@ -1,6 +1,6 @@
 """Grade a folder: ``python -m course.grade SUBMISSIONS`` writes marks and feedback to ``build/course``.
 
-The folder has one folder a student, named as the student, with notebooks named as they were released: ``ada/a1.ipynb``.
+The folder has a folder for each student, named so, with notebooks named as they were released: ``ada/a1.ipynb``.
 Every submission is run in a process of its own (:mod:`course.judge`); nbgrader then books the points and writes the
 feedback.
 """
@@ -11,6 +11,7 @@ import shutil
 import sys
 import warnings
 from concurrent.futures import ThreadPoolExecutor
+from html import escape
 from pathlib import Path
 
 import nbformat
@@ -45,8 +46,9 @@ def book(result: Result, api: NbGraderAPI) -> None:
     folder = HOME / "submitted" / student / name
     folder.mkdir(parents=True, exist_ok=True)
     nbformat.write(result.notebook, folder / f"{name}.ipynb")
-    for step in (api.autograde, api.generate_feedback):
-        done = step(name, student, force=True, create=True) if step == api.autograde else step(name, student, force=True)
+    for step in (lambda: api.autograde(name, student, force=True, create=True),
+                 lambda: api.generate_feedback(name, student, force=True)):  # fmt: skip
+        done = step()
         if not done["success"]:
             result.notes.append("nbgrader could not write the feedback; the points count")
             print(f"{student} {name}: nbgrader says\n{done['log']}")
@@ -57,8 +59,6 @@ def book(result: Result, api: NbGraderAPI) -> None:
 
 def with_notes(page: str, notes: list[str]) -> str:
     """Return a feedback page that begins with the notes."""
-    from html import escape
-
     items = "".join(f"<li>{escape(note)}</li>" for note in notes)
     return re.sub(r"(<body[^>]*>)", lambda found: f"{found[1]}<ul>{items}</ul>", page, count=1) if notes else page
 
@@ -82,8 +82,8 @@ def write_marks(results: list[Result]) -> None:
         writer = csv.writer(file)
         writer.writerow(["student", "assignment", "task", "points", "report"])
         for r in results:
-            writer.writerows((r.student, r.assignment, task, r.points[task], line)
-                             for task, lines in r.reports.items() for line in lines[1:] or ["all passed"])  # fmt: skip
+            writer.writerows((r.student, r.assignment, task, points, line)
+                             for task, points in r.points.items() for line in r.report(task) or ["all passed"])
 
 
 def main(folder: Path, jobs: int) -> None:
@@ -93,7 +93,8 @@ def main(folder: Path, jobs: int) -> None:
     submissions = collect(folder)
     if not submissions:
         sys.exit(f"SUBMISSIONS={folder}: no submission, such as {folder}/ada/a1.ipynb")
-    print("isolation: " + ", ".join(f"{name} {'yes' if on else 'NO'}" for name, on in sandbox.layers().items()))
+    for name, there in sandbox.layers().items():
+        print(f"isolation by {name}: {'yes' if there else 'NOT HERE'}")
     shutil.rmtree(HOME / "submitted", ignore_errors=True)
     release = {name: nbformat.read(HOME / "release" / name / f"{name}.ipynb", 4) for name in names()}
     settings = config()
@@ -106,7 +107,8 @@ def main(folder: Path, jobs: int) -> None:
         for result in pool.map(lambda s: judge(s[2], s[0], s[1], release[s[1]]), submissions):
             book(result, api)
             results.append(result)
-            print(f"{result.student} {result.assignment}: {result.total} of {AUTOMATIC}", *result.notes, sep="\n    ")
+            print(f"{result.student} {result.assignment}: {result.total} of {AUTOMATIC}")
+            print(*(f"    {note}\n" for note in result.notes), sep="", end="", flush=True)
     write_marks(results)
     print(f"marks: {HOME}/marks.csv, by test: {HOME}/tests.csv, feedback: {HOME}/feedback")
 

@@ -18,7 +18,7 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell
 
 from course import sandbox, talk
-from course.checking import Reference, Wrong, checks_of, source_of, tasks_of
+from course.checking import Check, Reference, Wrong, checks_of, source_of, tasks_of
 from course.source import Assignment, load
 
 MEMORY = 2 << 30  # bytes, beyond what Python and PyTorch take by themselves
@@ -35,15 +35,24 @@ class Result:
 
     student: str
     assignment: str
-    points: dict[str, int]
-    reports: dict[str, list[str]] = field(default_factory=dict)
+    lost: dict[Check, str]  # hidden tests that were failed, and why
     notes: list[str] = field(default_factory=list)
     notebook: NotebookNode | None = None  # the submission in the release's structure, with its outputs
+
+    @property
+    def points(self) -> dict[str, int]:
+        """Automatic points of every task."""
+        return {task: most - sum(check.points for check in self.lost if check.task == task)
+                for task, most in tasks_of(self.assignment).items()}  # fmt: skip
 
     @property
     def total(self) -> int:
         """Automatic points."""
         return sum(self.points.values())
+
+    def report(self, task: str) -> list[str]:
+        """Return a line for each hidden test of a task that was failed."""
+        return [f"-{check.points}  {check.says} ({why})" for check, why in self.lost.items() if check.task == task]
 
 
 class Ended(Exception):
@@ -214,7 +223,7 @@ def canonical(release: NotebookNode, handed: NotebookNode | None, notes: list[st
     return fresh
 
 
-def run_cells(notebook: NotebookNode, assignment: Assignment, process: Process, skip: set[int], where: list) -> None:
+def run_cells(notebook: NotebookNode, assignment: Assignment, process: Process, skip: set[int], where: list):
     """Run all cells but the tests and those in `skip`; outputs and errors go into the notebook, `where` follows."""
     cells = [(number, cell) for number, cell in enumerate(notebook.cells)
              if cell.cell_type == "code" and not is_test(cell)]  # fmt: skip
@@ -259,9 +268,7 @@ def reference(assignment: str) -> Reference:
 
 def judge(path: Path, student: str, assignment: str, release: NotebookNode) -> Result:
     """Grade the notebook at `path`."""
-    points = dict.fromkeys(tasks_of(assignment), 0)
-    result = Result(student, assignment, points, {task: [] for task in points})
-    handed = None
+    result = Result(student, assignment, dict.fromkeys(checks_of(assignment), "it was not run"))
     try:
         if path.stat().st_size > LARGEST_NOTEBOOK:
             raise ValueError(f"larger than {LARGEST_NOTEBOOK >> 20} MB")
@@ -274,8 +281,6 @@ def judge(path: Path, student: str, assignment: str, release: NotebookNode) -> R
         counts = [cell.get("execution_count") for cell in handed.cells if cell.cell_type == "code"]
         counts = [count for count in counts if count]
         _run(result, load(assignment), sorted(counts) == counts)
-    for task, lines in result.reports.items():
-        lines.insert(0, f"{task}: {points[task]} of {tasks_of(assignment)[task]} points")
     _show(result)
     return result
 
@@ -290,7 +295,7 @@ def _run(result: Result, assignment: Assignment, order_kept: bool) -> None:
             try:
                 run_cells(result.notebook, assignment, process, skip, where)
                 result.notes += complain(result.notebook, order_kept)
-                _ask(result, Student(process, result.student))
+                test(result, Student(process, result.student))
                 return
             except Ended as error:
                 if not where:
@@ -305,26 +310,28 @@ def _run(result: Result, assignment: Assignment, order_kept: bool) -> None:
     result.notes.append("too many cells end the process; nothing was tested")
 
 
-def _ask(result: Result, student: Student) -> None:
+def test(result: Result, student: Student) -> None:
     """Go through the hidden tests."""
     for check in checks_of(result.assignment):
         try:
             check.run(student, reference(result.assignment), source_of(result.assignment, check.says))
-            result.points[check.task] += check.points
+            del result.lost[check]
         except Ended:
             raise
+        except Wrong as wrong:
+            result.lost[check] = str(wrong)
         except Exception as error:  # what a function returned may be anything; a test that trips over it is failed
-            why = error if isinstance(error, Wrong) else f"its result does not fit: {type(error).__name__}"
-            result.reports[check.task].append(f"-{check.points}  {check.says} ({why})")
+            result.lost[check] = f"its result does not fit: {type(error).__name__}"
 
 
 def _show(result: Result) -> None:
     """Write each task's report under its tests, and the number from which nbgrader takes the points."""
+    most = tasks_of(result.assignment)
     for cell in result.notebook.cells:
         if is_test(cell):
             task = grade_id(cell).removeprefix("test-")
-            report = "\n".join(result.reports[task]) + "\n"
+            lines = [f"{task}: {result.points[task]} of {most[task]} points", *result.report(task)]
             number = {"text/plain": str(result.points[task])}
-            cell.outputs = [nbformat.v4.new_output("stream", name="stdout", text=report),
+            cell.outputs = [nbformat.v4.new_output("stream", name="stdout", text="\n".join(lines) + "\n"),
                             nbformat.v4.new_output("execute_result", number, execution_count=1)]  # fmt: skip
             cell.execution_count = 1

@@ -15,7 +15,8 @@ import sys
 from functools import cache
 from pathlib import Path
 
-NAMESPACES = ["unshare", "--user", "--map-current-user", "--net", "--ipc", "--pid", "--fork", "--kill-child"]
+NAMESPACES = ["unshare", "--user", "--map-current-user", "--net", "--ipc", "--pid", "--fork",
+              "--kill-child"]  # fmt: skip
 SYSTEM = ["/usr", "/lib", "/lib64", "/etc/ld.so.cache", "/etc/localtime", "/etc/fonts", "/dev/null", "/dev/zero",
           "/dev/urandom", "/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/sys/devices/system/cpu"]  # fmt: skip
 
@@ -25,8 +26,8 @@ READ = EXECUTE | READ_FILE | READ_DIR
 FILE_ONLY = EXECUTE | READ_FILE | WRITE_FILE | 1 << 14 | 1 << 15  # rights that a plain file can carry
 
 PATHS = {"open", "os.listdir", "os.scandir", "os.chdir", "os.remove", "os.rename", "os.rmdir", "os.mkdir", "os.link",
-         "os.symlink", "os.truncate", "os.chmod", "os.chown", "os.utime", "shutil.rmtree", "shutil.move"}  # fmt: skip
-PROGRAMS = {"os.system", "os.exec", "os.posix_spawn", "os.spawn", "subprocess.Popen", "pty.spawn"}
+         "os.symlink", "os.truncate", "os.chmod", "os.chown", "os.utime", "shutil.rmtree"}  # fmt: skip
+PROGRAMS = {"os.system", "os.exec", "os.posix_spawn", "subprocess.Popen", "pty.spawn"}
 
 
 def landlock() -> int:

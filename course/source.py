@@ -26,6 +26,7 @@ TENSORS = """import torch
 torch.set_default_dtype(torch.float64)
 torch.set_num_threads(1)"""
 MARKS = re.compile(r"^( *)### BEGIN SOLUTION\n.*?^ *### END SOLUTION\n?", re.MULTILINE | re.DOTALL)
+ANSWER = "Your answer here."
 STUB = "raise NotImplementedError  # your code here"
 FENCE = re.compile(r"^```(?:python|text)(?: (\w+)=(\w+))?\n(.*?)^```$\n?", re.MULTILINE | re.DOTALL)
 

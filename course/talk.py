@@ -15,7 +15,7 @@ import torch
 
 LARGEST = 1 << 26  # bytes of a message
 DTYPES = {str(d).removeprefix("torch."): d for d in
-          (torch.float64, torch.float32, torch.int64, torch.int32, torch.int16, torch.uint8, torch.bool)}  # fmt: skip
+          (torch.float64, torch.float32, torch.int64, torch.int32, torch.uint8, torch.bool)}  # fmt: skip
 
 
 def pack(value, functions: list[Callable] | None = None):

@@ -57,7 +57,7 @@ def common(student, reference, draw):
 @check("logits", 1, "Hard domains pick each picture's own weights.")
 def hard(student, reference, draw):
     """The graph is the identity and all weights are positive, so that only the choice matters."""
-    x, body, V, A, w = layer(draw)
+    x, body, V, _, _ = layer(draw)
     w = torch.eye(3)[torch.tensor([0, 2, 1, 1, 0, 2])]
     got = student.logits(x, body, V.abs(), torch.eye(3), w, 0.7)
     same(got, reference.logits(x, body, V.abs(), torch.eye(3), w, 0.7))
