@@ -1,7 +1,7 @@
 """Build the course: ``python -m course.build`` makes of every source a release, a solution and a rubric.
 
-They go to ``build/course``: ``release/a1/a1.ipynb`` is for students; ``source``, ``solution`` and ``rubric`` are
-not.
+They go to ``build/course``. ``release`` is for students, and has the chapters that assignments lead to; ``source``,
+``solution`` and ``rubric`` are not.
 """
 
 import os
@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import nbformat
+import yaml
 from nbgrader.apps import NbGraderAPI
 from traitlets.config import Config
 
@@ -18,6 +19,7 @@ from course.notebooks import notebook
 from course.source import ANSWER, STUB, Assignment, load, names
 
 HOME = Path("build/course")
+BOOK = Path(__file__).resolve().parent.parent / "book"
 AUTOMATIC, WRITTEN = 20, 5  # points of every assignment
 
 def rubric(assignment: Assignment) -> str:
@@ -28,6 +30,9 @@ def rubric(assignment: Assignment) -> str:
     for cell in assignment.cells:
         if cell.kind == "answer":
             lines += ["", f"## Written question, {cell.points} points", "", cell.text]
+    lines += ["", "## Common mistakes, and the points they leave", "", "| task | mistake | left |", "|---|---|---|"]
+    planted = yaml.safe_load(Path(__file__).with_name("wrong").joinpath(f"{assignment.name}.yaml").read_text())
+    lines += [f"| {each['task']} | {each['mistake']} | {each['points'][each['task']]} |" for each in planted]
     return "\n".join(lines) + "\n"
 
 
@@ -56,6 +61,9 @@ def build(assignment: Assignment, api: NbGraderAPI) -> dict[str, int]:
         folder = HOME / part / assignment.name
         folder.mkdir(parents=True, exist_ok=True)
         nbformat.write(notebook(assignment, part), folder / f"{assignment.name}.ipynb")
+    for chapter in assignment.chapters.values():
+        (HOME / "release" / "book").mkdir(parents=True, exist_ok=True)
+        shutil.copy(BOOK / f"{chapter}.ipynb", HOME / "release" / "book")
     (HOME / "rubric").mkdir(exist_ok=True)
     (HOME / "rubric" / f"{assignment.name}.md").write_text(rubric(assignment))
     done = api.generate_assignment(assignment.name, force=True, create=True)

@@ -34,7 +34,7 @@ def notebook(assignment: Assignment, part: str) -> NotebookNode:
         number=assignment.name[1:], title=assignment.title, hours=assignment.hours,
         total=sum(points.values()) + written,
         points=", ".join(f"{task} {n}" for task, n in points.items()) + f", written {written}",
-        chapters=" and ".join(f"*{chapter}*" for chapter in assignment.chapters),
+        chapters=" and ".join(f"[{title}](../book/{file}.ipynb)" for title, file in assignment.chapters.items()),
         uses=", ".join(f"`{name}`" for name in assignment.uses),
         refuses=" and ".join(f"`{name}`" for name in assignment.refuses),
     )  # fmt: skip

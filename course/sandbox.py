@@ -25,8 +25,8 @@ EXECUTE, READ_FILE, READ_DIR, WRITE_FILE = 1, 4, 8, 2
 READ = EXECUTE | READ_FILE | READ_DIR
 FILE_ONLY = EXECUTE | READ_FILE | WRITE_FILE | 1 << 14 | 1 << 15  # rights that a plain file can carry
 
-PATHS = {"open", "os.listdir", "os.scandir", "os.chdir", "os.remove", "os.rename", "os.rmdir", "os.mkdir", "os.link",
-         "os.symlink", "os.truncate", "os.chmod", "os.chown", "os.utime", "shutil.rmtree"}  # fmt: skip
+PATHS = {"open", "os.listdir", "os.scandir", "os.chdir", "os.remove", "os.rename", "os.rmdir", "os.mkdir",
+         "os.link", "os.symlink", "os.truncate", "os.chmod", "os.chown", "os.utime", "shutil.rmtree"}  # fmt: skip
 PROGRAMS = {"os.system", "os.exec", "os.posix_spawn", "subprocess.Popen", "pty.spawn"}
 
 

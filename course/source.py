@@ -57,7 +57,7 @@ class Assignment:
 
     name: str
     title: str
-    chapters: list[str]
+    chapters: dict[str, str]  # title and file in the book
     hours: str
     uses: list[str]  # what may be imported from cflkit
     cells: list[Cell]

@@ -130,7 +130,7 @@ def own_accuracy(student, reference, draw):
     measured(student, reference, "accuracy", 0.0015)
 
 
-@check("measure", 1, "The centres in use at the end of your own run.")
-def own_clusters(student, reference, draw):
-    """A whole number."""
-    measured(student, reference, "clusters", 0)
+@check("measure", 1, "The spread over clients in your own run, after the last round.")
+def own_spread(student, reference, draw):
+    """To the fourth decimal."""
+    measured(student, reference, "spread", 2e-4)
