@@ -17,7 +17,7 @@ from course.checking import Reference, checks_of, tasks_of
 from course.notebooks import notebook
 from course.source import STUB, load, names
 
-pytestmark = pytest.mark.course
+pytestmark = [pytest.mark.course, pytest.mark.timeout(800)]
 ROOT = Path(__file__).resolve().parent.parent
 STUDENTS = ["tom", "ada", "bob", "eve", "kim", "joe", "sue", "max"]
 
