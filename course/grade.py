@@ -90,7 +90,7 @@ def main(folder: Path, jobs: int) -> None:
     """Grade every submission in `folder`."""
     if not (HOME / "release").is_dir():
         sys.exit(f"{HOME}/release is missing: run `make course` first")
-    submissions = collect(folder)
+    submissions = collect(folder.resolve())  # nbgrader changes the working folder while others are graded
     if not submissions:
         sys.exit(f"SUBMISSIONS={folder}: no submission, such as {folder}/ada/a1.ipynb")
     for name, there in sandbox.layers().items():

@@ -252,7 +252,7 @@ def course(tmp_path_factory):
                 nbformat.write(nb, path)
         (home / "handed" / "broken").mkdir()
         (home / "handed" / "broken" / "a1.ipynb").write_text("{")
-        grade.main(home / "handed", 2)
+        grade.main(Path("handed"), 2)
         yield home / "build" / "course", expected
     finally:
         os.chdir(before)
