@@ -120,7 +120,7 @@ check-refresh: env  ## refresh a copy of the book twice and compare the two
 	@diff -r build/refresh/once build/refresh/twice && echo "identical"
 
 test-course: $(COURSE)  ## the course: solutions, planted mistakes, submissions that misbehave, leaks
-	@$(PYTEST) -n $(JOBS) --dist loadgroup -m course tests
+	@$(PYTEST) -n $(JOBS) --dist loadfile -m course tests
 
 check-links: env  ## follow the links that leave the book (needs a network)
 	@$(BUILD) --builder linkcheck
