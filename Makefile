@@ -6,6 +6,7 @@ JOBS ?= 2
 VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
+COURSE := $(VENV)/.course
 PAGES := _build/html
 NOTEBOOKS = $(wildcard book/*.ipynb)
 
@@ -20,7 +21,7 @@ BUILD = build() { mkdir -p $(dir $(LOG)); $(FIXED) $(PY) -m cflkit pages || exit
     { tr -d '\033' <$(LOG) | sed 's/\[[0-9;]*m//g'; exit 1; }; }; build
 
 # Minutes long, each below fifteen. `.ci/run` rotates over this list; add a target's name here to join it.
-SLOW := test-slow test-edges test-mutants test-plain check-refresh
+SLOW := test-slow test-edges test-mutants test-plain check-refresh test-course
 
 export NO_COLOR := 1
 unexport FORCE_COLOR
@@ -28,7 +29,8 @@ MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
 
-.PHONY: help env book test lint unit notebooks pages refresh picture bench transfers $(SLOW) check-links slow-targets clean
+.PHONY: help env book test lint unit notebooks pages refresh picture bench transfers course grade \
+    $(SLOW) check-links slow-targets clean
 
 help:  ## list the targets
 	@echo "usage: make TARGET [PYTHON=python3.11] [JOBS=2]"
@@ -60,7 +62,7 @@ lint: env  ## style of code and notebooks
 
 unit: env  ## the fast unit tests
 	@echo "== unit tests"
-	@$(PYTEST) -n $(JOBS) -m "not slow" tests
+	@$(PYTEST) -n $(JOBS) -m "not slow and not course" tests
 
 notebooks: env  ## run every notebook again and compare what it prints
 	@echo "== notebooks"
@@ -88,6 +90,19 @@ bench: env  ## time one round of every workload beside the usual loop (minutes; 
 transfers: env  ## how often each method makes the CPU and a GPU wait for each other, without a GPU
 	@$(FIXED) $(PY) tests/transfers.py $(METHODS)
 
+$(COURSE): requirements-course.txt $(STAMP)
+	@echo "installing what the course needs (once)"
+	@$(PY) -m uv pip install -q --python $(PY) -r requirements.txt -r $< 2>/dev/null \
+	    || $(PY) -m pip install -q --disable-pip-version-check -r requirements.txt -r $<
+	@touch $@
+
+course: $(COURSE)  ## build the assignments: what students get, solutions, rubrics
+	@$(FIXED) $(PY) -m course.build
+
+grade: $(COURSE)  ## grade SUBMISSIONS=FOLDER, which holds STUDENT/a1.ipynb and so on: marks and feedback
+	@$(if $(SUBMISSIONS),,echo "name the folder: make grade SUBMISSIONS=FOLDER"; exit 1)
+	@$(FIXED) $(PY) -m course.grade $(SUBMISSIONS) $(JOBS)
+
 test-slow: env  ## the unit tests that take minutes
 	@$(PYTEST) -n $(JOBS) -m slow --ignore tests/test_chapters.py tests
 
@@ -106,6 +121,9 @@ check-refresh: env  ## refresh a copy of the book twice and compare the two
 	@cp -r build/refresh/once build/refresh/twice
 	@ls build/refresh/twice/*.ipynb | $(REFRESH)
 	@diff -r build/refresh/once build/refresh/twice && echo "identical"
+
+test-course: $(COURSE)  ## the course: solutions, planted mistakes, submissions that misbehave, leaks
+	@$(PYTEST) -n $(JOBS) --dist loadfile -m course tests
 
 check-links: env  ## follow the links that leave the book (needs a network)
 	@$(BUILD) --builder linkcheck

@@ -1,0 +1,88 @@
+"""Build the course: ``python -m course.build`` makes of every source a release, a solution and a rubric.
+
+They go to ``build/course``. ``release`` is for students, and has the chapters that assignments lead to; ``source``,
+``solution`` and ``rubric`` are not.
+"""
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import nbformat
+import yaml
+from nbgrader.apps import NbGraderAPI
+from traitlets.config import Config
+
+from course.checking import checks_of, tasks_of
+from course.notebooks import notebook
+from course.source import ANSWER, STUB, Assignment, load, names
+
+HOME = Path("build/course")
+BOOK = Path(__file__).resolve().parent.parent / "book"
+AUTOMATIC, WRITTEN = 20, 5  # points of every assignment
+
+def rubric(assignment: Assignment) -> str:
+    """Return the mark scheme: every hidden test with its points, and the written question's scheme."""
+    title = f"# Rubric of assignment {assignment.name[1:]}: {assignment.title}"
+    lines = [title, "", "| task | points | hidden test |", "|---|---|---|"]
+    lines += [f"| {check.task} | {check.points} | {check.says} |" for check in checks_of(assignment.name)]
+    for cell in assignment.cells:
+        if cell.kind == "answer":
+            lines += ["", f"## Written question, {cell.points} points", "", cell.text]
+    lines += ["", "## Common mistakes, and the points they leave", "", "| task | mistake | left |", "|---|---|---|"]
+    planted = yaml.safe_load(Path(__file__).with_name("wrong").joinpath(f"{assignment.name}.yaml").read_text())
+    lines += [f"| {each['task']} | {each['mistake']} | {each['points'][each['task']]} |" for each in planted]
+    return "\n".join(lines) + "\n"
+
+
+def config() -> Config:
+    """Return nbgrader's settings."""
+    # nbgrader calls the program alembic
+    os.environ["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
+    found = Config()
+    found.CourseDirectory.root = str(HOME.resolve())
+    found.ClearSolutions.code_stub = {"python": STUB}
+    found.ClearSolutions.text_stub = ANSWER
+    found.ClearSolutions.enforce_metadata = True
+    return found
+
+
+def build(assignment: Assignment, api: NbGraderAPI) -> dict[str, int]:
+    """Build one assignment and return its points by task."""
+    points = tasks_of(assignment.name)
+    written = sum(cell.points for cell in assignment.cells)
+    tests = [cell.id.removeprefix("test-") for cell in assignment.cells if cell.kind == "check"]
+    if sorted(tests) != sorted(points):
+        sys.exit(f"{assignment.name}: tasks {sorted(points)} in checks, {sorted(tests)} in the source")
+    if (sum(points.values()), written) != (AUTOMATIC, WRITTEN):
+        sys.exit(f"{assignment.name}: {sum(points.values())} + {written} points, allowed {AUTOMATIC} + {WRITTEN}")
+    for part in ("source", "solution"):
+        folder = HOME / part / assignment.name
+        folder.mkdir(parents=True, exist_ok=True)
+        nbformat.write(notebook(assignment, part), folder / f"{assignment.name}.ipynb")
+    for chapter in assignment.chapters.values():
+        (HOME / "release" / "book").mkdir(parents=True, exist_ok=True)
+        shutil.copy(BOOK / f"{chapter}.ipynb", HOME / "release" / "book")
+    (HOME / "rubric").mkdir(exist_ok=True)
+    (HOME / "rubric" / f"{assignment.name}.md").write_text(rubric(assignment))
+    done = api.generate_assignment(assignment.name, force=True, create=True)
+    if not done["success"]:
+        sys.exit(f"{assignment.name}: nbgrader could not make the release:\n{done['log']}")
+    return points | {"written": written}
+
+
+def main() -> None:
+    """Build all assignments and print their points."""
+    for part in ("source", "release", "solution", "rubric"):
+        shutil.rmtree(HOME / part, ignore_errors=True)
+    HOME.mkdir(parents=True, exist_ok=True)
+    api = NbGraderAPI(config=config())
+    for name in names():
+        points = build(load(name), api)
+        print(f"{name}  {sum(points.values())} points: " + ", ".join(f"{task} {n}" for task, n in points.items()))
+    print(f"{HOME}/release is for students; {HOME}/solution and {HOME}/rubric are not")
+
+
+if __name__ == "__main__":
+    main()

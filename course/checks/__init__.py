@@ -1,0 +1,1 @@
+"""Hidden tests, for instructors only. None of this may reach a student."""

@@ -1,0 +1,98 @@
+"""The source of an assignment: one Markdown file with fenced code, read into cells.
+
+Prose is prose. A fence says what its code is::
+
+    ```python              code that students get as it is
+    ```python id=parameters   the same; the student's own numbers, made from the cell ``student``
+    ```python task=NAME    code to be written; what stands between the SOLUTION marks is taken out of the release
+    ```python check=NAME   tests that students see; the hidden ones of course/checks are worth the points
+    ```text answer=5       a written question's mark scheme, worth 5 points; students get an empty cell
+
+Every assignment begins with two cells that stand here and not in its file: who the student is, and how numbers are
+kept. The file begins with a few lines of YAML between ``---``.
+"""
+
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import yaml
+
+HOME = Path(__file__).resolve().parent
+STUDENT = 'student = "your-user-name"'
+TENSORS = """import torch
+
+torch.set_default_dtype(torch.float64)
+torch.set_num_threads(1)"""
+MARKS = re.compile(r"^( *)### BEGIN SOLUTION\n.*?^ *### END SOLUTION\n?", re.MULTILINE | re.DOTALL)
+ANSWER = "Your answer here."
+STUB = "raise NotImplementedError  # your code here"
+FENCE = re.compile(r"^```(?:python|text)(?: (\w+)=(\w+))?\n(.*?)^```$\n?", re.MULTILINE | re.DOTALL)
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A piece of an assignment; `text` is as written in the source."""
+
+    kind: str  # prose, code, task, check or answer
+    id: str
+    text: str
+    points: int = 0
+
+    @cached_property
+    def solution(self) -> str:
+        """The text with its solution, without the marks."""
+        return re.sub(r"^ *### (BEGIN|END) SOLUTION\n", "", self.text, flags=re.MULTILINE)
+
+    @cached_property
+    def release(self) -> str:
+        """The text with a stub for each solution."""
+        return MARKS.sub(lambda found: f"{found[1]}{STUB}\n", self.text)
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """An assignment as read from its source."""
+
+    name: str
+    title: str
+    chapters: dict[str, str]  # title and file in the book
+    hours: str
+    uses: list[str]  # what may be imported from cflkit
+    cells: list[Cell]
+
+    refuses = ("sklearn", "scipy")
+
+
+def names() -> list[str]:
+    """Names of all assignments, in the order of the course."""
+    return sorted(path.stem for path in (HOME / "sources").glob("a*.md"))
+
+
+def load(name: str) -> Assignment:
+    """Read an assignment."""
+    text = (HOME / "sources" / f"{name}.md").read_text()
+    _, head, body = text.split("---\n", 2)
+    cells: list[Cell] = []
+
+    def prose(part: str) -> None:
+        if part.strip():
+            cells.append(Cell("prose", f"prose-{len(cells)}", part.strip()))
+
+    cells += [Cell("code", "student", STUDENT), Cell("code", "tensors", TENSORS)]
+    end = 0
+    for found in FENCE.finditer(body):
+        prose(body[end : found.start()])
+        end = found.end()
+        key, value, code = found.groups()
+        if key is None or key == "id":
+            cells.append(Cell("code", value or f"code-{len(cells)}", code.rstrip()))
+        elif key == "task":
+            cells.append(Cell("task", value, code.rstrip() + "\n"))
+        elif key == "check":
+            cells.append(Cell("check", f"test-{value}", code.rstrip()))
+        else:
+            cells.append(Cell("answer", "written", code.rstrip(), int(value)))
+    prose(body[end:])
+    return Assignment(name, cells=cells, **yaml.safe_load(head))

@@ -1,0 +1,204 @@
+"""The process of one submission: runs its cells from top to bottom, then its functions as the grader asks.
+
+Started by :mod:`course.judge` as a script. It knows no test and no mark. Each call runs in a fork that is thrown
+away afterwards: a function that hangs, dies or remembers its arguments changes nothing for the next call.
+"""
+
+import builtins
+import contextlib
+import io
+import os
+import select
+import signal
+import sys
+import time
+
+import sandbox
+import talk
+
+OUTPUT = 4000  # characters of a cell's output that are kept
+
+
+class TooLong(BaseException):
+    """A cell or a call ran past its limit; no Exception, so that ``except Exception`` does not swallow it."""
+
+
+def ring(*_):
+    """Interrupt what runs past its limit."""
+    raise TooLong
+
+
+def explain(error: BaseException, name: str, source: str = "") -> dict:
+    """Return type, line and one-line text of an error; the line is that of the submission's own code."""
+    line, trace = None, error.__traceback__
+    while trace is not None:
+        if name in trace.tb_frame.f_code.co_filename:
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    if isinstance(error, SyntaxError):
+        line = error.lineno
+    kind, text = type(error).__name__, " ".join(str(error).split())[:200]
+    if isinstance(error, MemoryError) or "allocate memory" in text:
+        kind, text = "MemoryError", "it needs more memory than is allowed"
+    if isinstance(error, TooLong):
+        kind, text = "TooLong", "it ran longer than is allowed"
+    return {"type": kind, "line": line, "text": text}
+
+
+class Capture(io.StringIO):
+    """Keep the first characters of what is printed, and no more."""
+
+    def write(self, text: str) -> int:
+        """Keep `text` as long as there is room."""
+        if self.tell() < OUTPUT:
+            super().write(text[:OUTPUT])
+        return len(text)
+
+
+def guard(uses: list[str], refuses: list[str]) -> None:
+    """Refuse imports, by the submission's own cells, of what the assignment asks students to write."""
+    real = builtins.__import__
+
+    def checked(name, globals=None, locals=None, fromlist=(), level=0):
+        if globals is not None and globals.get("__name__") == "__main__":
+            top = name.partition(".")[0]
+            if top in refuses:
+                raise ImportError(f"{top} may not be used in this assignment")
+            if top == "cflkit":
+                asked = [f"{name}.{item}".removeprefix("cflkit.") for item in fromlist or ("",)]
+                for item in asked:
+                    if item not in uses:
+                        raise ImportError(f"from cflkit this assignment uses only {', '.join(uses)}")
+        return real(name, globals, locals, fromlist, level)
+
+    builtins.__import__ = checked
+
+
+class Pipe:
+    """One end of a connection by messages."""
+
+    def __init__(self, read: int, write: int):
+        self.read, self.write = read, write
+
+    def take(self, n: int) -> bytes:
+        """Read `n` bytes, fewer at the end."""
+        data = b""
+        while len(data) < n and (part := os.read(self.read, min(n - len(data), 1 << 20))):
+            data += part
+        return data
+
+    def receive(self) -> dict | None:
+        """Read a message; None at the end."""
+        return talk.read(self.take)
+
+    def send(self, message: dict) -> None:
+        """Write a message."""
+        data = memoryview(talk.frame(message))
+        while data:
+            data = data[os.write(self.write, data) :]
+
+
+def run_cells(shell, order: dict, grader: Pipe) -> None:
+    """Run all cells, each up to its time, and report on each."""
+    for number, source in enumerate(order["cells"]):
+        captured, error = Capture(), None
+        signal.setitimer(signal.ITIMER_REAL, order["cell_seconds"])
+        try:
+            with contextlib.redirect_stdout(captured), contextlib.redirect_stderr(captured):
+                result = shell.run_cell(source, store_history=False, silent=False)
+            error = result.error_before_exec or result.error_in_exec
+        except BaseException as raised:  # an interrupt between two lines of ours
+            error = raised
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+        told = None if error is None else explain(error, "ipython-input")
+        grader.send({"cell": number, "error": told, "output": captured.getvalue()})
+
+
+def answer(shell, request: dict, outer: Pipe) -> None:
+    """In the fork: call one of the submission's functions, or look at one of its variables."""
+
+    def proxy(number: int):
+        def ask(*arguments):
+            outer.send({"ask": number, "arguments": talk.pack(list(arguments))})
+            reply = outer.receive()
+            if "error" in reply:
+                raise RuntimeError(reply["error"])
+            return talk.unpack(reply["value"])
+
+        return ask
+
+    name = request["name"]
+    reply = {}
+    try:
+        if name not in shell.user_ns:
+            reply = {"error": {"type": "missing", "line": None, "text": f"{name} is not defined"}}
+        elif "arguments" not in request:
+            reply = {"value": talk.pack(shell.user_ns[name])}
+        else:
+            function = shell.user_ns[name]
+            if getattr(function, "__module__", None) != "__main__":
+                raise TypeError(f"{name} is not a function written in this notebook")
+            with contextlib.redirect_stdout(Capture()), contextlib.redirect_stderr(Capture()):
+                arguments = talk.unpack(request["arguments"], proxy)
+                reply = {"value": talk.pack(function(*arguments))}
+                if "keeps" in request:
+                    reply = {"value": talk.pack(arguments) == request["arguments"]}
+    except BaseException as error:
+        reply = {"error": explain(error, "ipython-input")}
+    outer.send({"reply": reply})
+
+
+def serve(shell, grader: Pipe) -> None:
+    """Answer the grader's requests, each in a fork, until the grader hangs up."""
+    while (request := grader.receive()) is not None:
+        (up, told), (heard, down) = os.pipe(), os.pipe()
+        child = os.fork()
+        if child == 0:
+            for fd in (grader.read, grader.write, up, down):
+                os.close(fd)
+            answer(shell, request, Pipe(heard, told))
+            os._exit(0)
+        os.close(told)
+        os.close(heard)
+        inner, deadline, reply = Pipe(up, down), time.monotonic() + request["seconds"], None
+        while reply is None:
+            ready, _, _ = select.select([up], [], [], max(0, deadline - time.monotonic()))
+            if not ready:
+                reply = {"error": {"type": "TooLong", "line": None, "text": "it ran longer than is allowed"}}
+                break
+            message = inner.receive()
+            if message is None:
+                reply = {"error": {"type": "died", "line": None, "text": "its process ended"}}
+            elif "ask" in message:
+                grader.send(message)
+                inner.send(grader.receive())
+            else:
+                reply = message["reply"]
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        os.close(up)
+        os.close(down)
+        grader.send({"reply": reply})
+
+
+def main() -> None:
+    """Take the order, shut the doors, run the cells, serve."""
+    grader = Pipe(int(sys.argv[1]), int(sys.argv[2]))
+    order = grader.receive()
+    from IPython.core.interactiveshell import InteractiveShell  # before the doors shut: it asks the system
+
+    sys.path.pop(0)  # this folder
+    sandbox.limit(order["memory"], order["seconds"])
+    sandbox.confine(order["readable"], os.getcwd())
+    shell = InteractiveShell.instance(history_length=0, colors="nocolor")
+    shell.history_manager.enabled = False
+    guard(order["uses"], order["refuses"])
+    signal.signal(signal.SIGALRM, ring)
+    run_cells(shell, order, grader)
+    serve(shell, grader)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,337 @@
+"""Grading: every way in which a submission can misbehave, what is said to it, and what nbgrader makes of it."""
+
+import csv
+import os
+import subprocess
+import sys
+from copy import deepcopy
+from pathlib import Path
+
+import nbformat
+import pytest
+import torch
+from nbformat.v4 import new_code_cell
+
+pytest.importorskip("nbgrader", reason="the course needs requirements-course.txt")
+
+from test_course import leaks, mistakes, points
+
+from course import build, grade, judge, sandbox
+from course.checking import Wrong, checks_of, same, tasks_of
+from course.notebooks import notebook
+from course.source import load, names
+
+pytestmark = [pytest.mark.course, pytest.mark.timeout(800)]
+ROOT = Path(__file__).resolve().parent.parent
+RELEASE = notebook(load("a6"), "release")
+
+
+def handed(part="solution", assignment="a6", student="tom", only=("student", "follow", "test-follow")):
+    """A notebook as `student` hands it in; with `only` these cells of a6, which need no data."""
+    nb = notebook(load(assignment), part)
+    for cell in nb.cells:
+        cell.source = cell.source.replace("your-user-name", student)
+    if only:
+        nb.cells = [cell for cell in nb.cells if judge.grade_id(cell) in only or "student =" in cell.source
+                    or cell.source.startswith("import torch\n")]  # fmt: skip
+    return nb
+
+
+def graded(nb, tmp_path, student="tom", assignment="a6"):
+    """Grade a notebook, given as such or as text."""
+    path = tmp_path / f"{assignment}.ipynb"
+    path.write_text(nb if isinstance(nb, str) else nbformat.writes(nb))
+    return judge.judge(path, student, assignment, notebook(load(assignment), "release"))
+
+
+def follow(result):
+    return result.points["follow"]
+
+
+def notes(result):
+    """What was said, but for the cells that the small submission leaves out."""
+    return [note for note in result.notes if not note.endswith("is missing")]
+
+
+def with_cells(*codes):
+    """The small submission with more cells, before its function."""
+    nb = handed()
+    nb.cells[2:2] = [new_code_cell(code) for code in codes]
+    return nb
+
+
+MISBEHAVIOUR = [
+    ("def broken(:", "SyntaxError in line 1"),
+    ("x = undefined + 1", "NameError in line 1: name 'undefined' is not defined"),
+    ("import sys\nsys.exit(1)", "SystemExit"),
+    ("big = torch.ones(1 << 40)", "MemoryError in line 1: it needs more memory than is allowed"),
+    ("hog = []\nwhile True: hog.append(torch.empty(1 << 24))", "MemoryError in line 2"),
+    ("del hog\nopen(HIDDEN).read()", "PermissionError"),
+    ("open(CANARY, 'w').write('x')", "PermissionError"),
+    ("import os\nos.listdir('/root')", "PermissionError"),
+    ("import os\nos.listdir('/proc')", "PermissionError"),
+    ("import socket\nsocket.socket()", "a submission may not open a socket"),
+    ("import subprocess\nsubprocess.run(['ls'])", "a submission may not start a program"),
+    ("import os\nos.system('ls')", "a submission may not start a program"),
+    ("from cflkit import IFCA", "from cflkit this assignment uses only images, rng"),
+    ("import sklearn.metrics", "sklearn may not be used in this assignment"),
+]
+PLACES = f"HIDDEN, CANARY = {str(ROOT / 'course' / 'checks' / 'a6.py')!r}, {str(ROOT / 'canary.txt')!r}"
+
+
+def test_misbehaviour_is_named_and_costs_nothing_else(tmp_path):
+    result = graded(with_cells(PLACES, *(code for code, _ in MISBEHAVIOUR)), tmp_path)
+    said = notes(result)
+    assert len(said) == len(MISBEHAVIOUR), said
+    for (code, note), line in zip(MISBEHAVIOUR, said, strict=True):
+        assert note in line, (code, line)
+    assert follow(result) == 3
+    assert not (ROOT / "canary.txt").exists()
+
+
+def test_cells_that_hang_or_die_are_left_out(tmp_path, monkeypatch):
+    monkeypatch.setattr(judge, "CELL_SECONDS", 10)
+    ignored = "import signal\nsignal.signal(signal.SIGALRM, signal.SIG_IGN)\nwhile True: pass"
+    nb = with_cells("while True: pass", ignored, "import ctypes\nctypes.string_at(0)")
+    said = notes(result := graded(nb, tmp_path))
+    assert follow(result) == 3
+    assert said[0] == "the cell number 4 was left out: it ran longer than is allowed and had to be stopped"
+    assert said[1] == "the cell number 5 was left out: its process ended"
+    assert said[2] == "the cell number 3 raises TooLong in line 1: it ran longer than is allowed"
+
+
+@pytest.mark.skipif(not (sandbox.landlock() and sandbox.namespaces()), reason="this system lacks a layer")
+def test_the_system_refuses_what_the_audit_hook_cannot_see(tmp_path):
+    code = f"""
+import ctypes, os
+{PLACES}
+libc = ctypes.CDLL(None, use_errno=True)
+assert [libc.open(path, 0) for path in (HIDDEN.encode(), b"/etc/passwd")] == [-1, -1]
+assert libc.open(CANARY.encode(), 65, 420) == -1
+assert libc.open(b"mine.txt", 65, 420) >= 0
+assert os.getpid() < 10
+assert libc.kill({os.getpid()}, 0) == -1
+sock = libc.socket(2, 2, 0)
+address = bytes([2, 0, 0, 53, 8, 8, 8, 8]) + bytes(8)
+assert libc.connect(sock, address, 16) == -1 and ctypes.get_errno() == 101  # the network is unreachable
+"""
+    assert notes(graded(with_cells(code), tmp_path)) == []
+    assert not (ROOT / "canary.txt").exists()
+
+
+def test_functions_that_misbehave_lose_their_own_call_only(tmp_path, monkeypatch):
+    bodies = {
+        "while True: pass": "it ran longer than is allowed",
+        "import os; os._exit(0)": "its process ended",
+        "raise ValueError(str(x))": "raises ValueError in line 2",
+        "return [torch.empty(1 << 26) for _ in range(100)]": "it needs more memory than is allowed",
+        "return 'ten points'": "it returned str, not numbers",
+        "return x * float('nan')": "not all numbers are finite",
+        "return x[0]": "shape (), not (3,)",
+        "return object()": "raises TypeError",
+        "x += 1; return x": None,
+    }
+    nb = handed(only=("student",))
+    nb.cells += [new_code_cell(f"def f{k}(x):\n    {body}") for k, body in enumerate(bodies)]
+    nb.cells += [new_code_cell("from torch import relu"), new_code_cell("def last(g):\n    return g(g(1.0))")]
+    monkeypatch.setattr(judge, "CALL_SECONDS", 10)
+    process = judge.Process(str(tmp_path))
+    try:
+        judge.run_cells(nb, load("a6"), process, set(), [])
+        student = judge.Student(process, "tom")
+        for k, why in enumerate(bodies.values()):
+            x = torch.zeros(3)
+            if why is None:
+                assert not student.keeps(f"f{k}", x)
+            else:
+                with pytest.raises(Wrong) as raised:
+                    same(getattr(student, f"f{k}")(x), x + 1)
+                assert why in str(raised.value), (k, raised.value)
+                assert "tensor(" not in str(raised.value), "a test's numbers are shown"
+        with pytest.raises(Wrong, match="raises TypeError"):  # not a function written in this notebook
+            student.relu(torch.zeros(3))
+        assert student.raises("f2", torch.zeros(3)) == "ValueError"
+        assert student.last(lambda y: 3 * y) == 9.0
+        with pytest.raises(Wrong, match="raises RuntimeError"):
+            student.last(lambda y: y.nonsense)
+    finally:
+        process.close()
+
+
+def changed(text, **options):
+    """The small submission with another body of `follow`."""
+    nb = handed(**options)
+    for cell in nb.cells:
+        if judge.grade_id(cell) == "follow":
+            cell.source = f"def follow(student_weights, teacher_weights, x, lr):\n    {text}"
+    return nb
+
+
+def test_traps_of_the_tool(tmp_path):
+    """What would fool nbgrader: marks come from outside the notebook, whatever its cells look like."""
+    nb = handed()
+    for cell in nb.cells:
+        if judge.grade_id(cell) == "test-follow":
+            cell.source = "100"  # an edited test, whose last expression is a number
+    nb.cells[1].source += "\nimport sys\nget_ipython().showtraceback = sys.excepthook = lambda *a, **k: None"
+    nb.cells.append(new_code_cell("import sys, warnings\nprint('noise', file=sys.stderr)\nwarnings.warn('noise')"))
+    again = deepcopy(nb.cells[2])  # a copied cell, with its name
+    nb.cells.append(again)
+    nb.cells[2], nb.cells[3] = nb.cells[3], nb.cells[2]  # the test before the function
+    result = graded(nb, tmp_path)
+    assert follow(result) == 3
+    assert "a second cell 'follow' was run as an ordinary cell" in result.notes
+    found = [cell for cell in result.notebook.cells if judge.is_test(cell)]
+    assert len(found) == len(tasks_of("a6"))
+    for cell in found:  # every test ends in a number, prints nothing to stderr, and has its released text
+        assert cell.source != "100"
+        assert [output.output_type for output in cell.outputs] == ["stream", "execute_result"]
+        assert cell.outputs[0].name == "stdout"
+        assert cell.outputs[1].data["text/plain"] in ("0", "3")
+
+
+def test_a_test_that_is_missing_scores_nothing(tmp_path):
+    result = graded(handed(only=("student",)), tmp_path)
+    assert result.total == 0
+    assert "the cell 'test-follow' is missing" in result.notes
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"cells": 3, "nbformat": 4, "nbformat_minor": 5}'])
+def test_what_is_no_notebook(text, tmp_path):
+    result = graded(text, tmp_path)
+    assert result.total == 0
+    assert "is no notebook that can be read" in result.notes[-1]
+
+
+def test_a_notebook_run_out_of_order(tmp_path):
+    nb = with_cells("w + 1", "w = 1")
+    for count, cell in zip((1, 2, 9, 3, 4, 5), (c for c in nb.cells if c.cell_type == "code"), strict=False):
+        cell.execution_count = count
+    result = graded(nb, tmp_path)
+    assert any("NameError" in note and "not run from top to bottom" in note for note in result.notes)
+    assert follow(result) == 3
+
+
+def test_what_a_test_hands_over_cannot_be_printed(tmp_path):
+    nb = changed("print('seen', x); globals().setdefault('kept', []).append(x); raise ValueError(x)")
+    nb.cells.append(new_code_cell("print('kept', globals().get('kept'))"))
+    result = graded(nb, tmp_path)
+    shown = "".join(output.get("text", "") for cell in result.notebook.cells for output in cell.get("outputs", []))
+    assert "kept None" in shown
+    assert "seen" not in shown and "tensor(" not in shown
+
+
+def test_somebody_elses_numbers(tmp_path):
+    result = graded(handed(student="ada", only=None), tmp_path, student="tom")
+    assert result.points == tasks_of("a6") | {"measure": 0}
+    assert "the id cell says 'ada', the folder 'tom'" in result.report("measure")[0]
+
+
+@pytest.fixture(scope="module")
+def course(tmp_path_factory):
+    """A built course and a graded class: a solution, an untouched release, and a mixture of mistakes."""
+    home = tmp_path_factory.mktemp("course")
+    before = Path.cwd()
+    os.chdir(home)
+    try:
+        build.main()
+        expected = {}
+        for name in names():
+            for student in ("good", "empty", "mixed") if name in ("a1", "a4") else ("good",):
+                nb = handed("release" if student == "empty" else "solution", name, student, only=None)
+                if student == "mixed":
+                    planted = {each["task"]: each for each in mistakes(name)}
+                    for cell in nb.cells:
+                        if (each := planted.get(judge.grade_id(cell))) and each["task"] != "measure":
+                            cell.source = cell.source.replace(each["from"], each["to"])
+                    run = [cell for cell in nb.cells if cell.cell_type == "code" and not judge.is_test(cell)]
+                    code = [(cell.source[:9], cell.source) for cell in run]
+                    expected[name] = sum(points(name, code, "mixed")[0].values())
+                path = home / "handed" / student / f"{name}.ipynb"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                nbformat.write(nb, path)
+        (home / "handed" / "broken").mkdir()
+        (home / "handed" / "broken" / "a1.ipynb").write_text("{")
+        grade.main(Path("handed"), 2)
+        yield home / "build" / "course", expected
+    finally:
+        os.chdir(before)
+
+
+def marks(home):
+    with (home / "marks.csv").open(newline="") as file:
+        return {(row["student"], row["assignment"]): row for row in csv.DictReader(file)}
+
+
+def test_marks_of_a_class(course):
+    home, expected = course
+    rows = marks(home)
+    assert {name: int(rows["good", name]["automatic"]) for name in names()} == dict.fromkeys(names(), 20)
+    assert [rows["empty", name]["automatic"] for name in expected] == ["0", "0"]
+    assert {name: int(rows["mixed", name]["automatic"]) for name in expected} == expected
+    assert rows["broken", "a1"]["automatic"] == "0" and "no notebook" in rows["broken", "a1"]["notes"]
+    assert all(0 < value < 20 for value in expected.values())
+
+
+def test_nbgrader_books_the_same_points(course):
+    from nbgrader.api import Gradebook
+
+    home, _ = course
+    with Gradebook(f"sqlite:///{home}/gradebook.db") as book:
+        for (student, name), row in marks(home).items():
+            assert book.find_submission(name, student).score == int(row["automatic"]), (student, name)
+
+
+def test_nbgraders_release_is_ours(course):
+    home, _ = course
+    for name in names():
+        theirs = nbformat.read(home / "release" / name / f"{name}.ipynb", 4)
+        ours = notebook(load(name), "release")
+        assert [(c.cell_type, c.source) for c in theirs.cells] == [(c.cell_type, c.source) for c in ours.cells]
+
+
+def test_nothing_leaks(course):
+    home, _ = course
+    paths = [*(home / "release").rglob("*.ipynb"), *(home / "feedback" / "empty").rglob("*.html"),
+             *(home / "feedback" / "broken").rglob("*.html")]  # fmt: skip
+    assert len(paths) == 9 + 7
+    assert leaks(paths) == []
+
+
+def test_feedback_says_what_was_lost_and_asks_the_network_for_nothing(course):
+    home, _ = course
+    pages = list((home / "feedback").rglob("*.html"))
+    assert len(pages) == 11
+    for page in pages:
+        assert not grade.OUTSIDE.search(page.read_text()), page
+    assert "A client weighs as many pictures as it has." in (home / "feedback/empty/a1/a1.html").read_text()
+    assert "no notebook that can be read" in (home / "feedback/broken/a1/a1.html").read_text()
+
+
+def test_a_written_mark_survives_grading_again(course, monkeypatch):
+    home, _ = course
+    monkeypatch.chdir(home.parent.parent)
+    text = (home / "marks.csv").read_text()
+    (home / "marks.csv").write_text(text.replace("broken,a1,0,20,,5", "broken,a1,0,20,4,5"))
+    assert (home / "marks.csv").read_text() != text
+    again = home.parent.parent / "again" / "broken"
+    again.mkdir(parents=True)
+    (again / "a1.ipynb").write_text("{")
+    grade.main(again.parent, 1)
+    assert marks(home)["broken", "a1"]["written"] == "4"
+    assert len(marks(home)) == 11
+
+
+def test_the_way_without_nbgrader(tmp_path):
+    count = len(checks_of("a6"))
+    for student, part, failed in (("tom", "solution", 0), ("eve", "release", count)):
+        path = tmp_path / student / "a6.ipynb"
+        path.parent.mkdir()
+        nbformat.write(handed(part, student=student, only=None), path)
+        command = [sys.executable, "-m", "pytest", "course/test_submission.py", "--submission", str(path), "-p",
+                   "no:xdist", "-p", "no:cacheprovider"]  # fmt: skip
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+        assert done.returncode == (1 if failed else 0), done.stdout
+        assert (f"{failed} failed" if failed else f"{count} passed") in done.stdout, done.stdout
+
+
