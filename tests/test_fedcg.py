@@ -118,7 +118,7 @@ def test_one_domain_computes_what_one_kernel_computes_but_learns_otherwise(mixed
     x = rig.scorer.pixels(fed.test.pool[fed.test.rows(0)[0][:50]])
     close(method.predict(rig.model, before, x), rig.model.forward(w, x))
 
-    g = rig.network(1, rig._start().memory)._local.gradient(w, rig._data([0]))[0]
+    g = rig.network(1, rig._start().memory)._local.gradient(w, rig._data([0])).row(0)
     conv = g[graph.span("agnostic.3.")]
     new = theta - lr * conv + (lam - lr * conv @ V) * (V - lr * lam * conv)  # 1 + lambda^2, and lambda's own step
     close(merged(after)[0][graph.span("agnostic.3.")], new)

@@ -13,6 +13,7 @@ from torch import nn
 
 from cflkit import methods
 from cflkit.engine.memory import Memory
+from cflkit.engine.rows import Dense
 from cflkit.engine.sgd import SGD
 from cflkit.methods import Ditto, FedAvg, FedProx, OracleClusters, StoCFL
 from cflkit.methods.stocfl import cosines, merged, numbered
@@ -271,9 +272,9 @@ class Given(StoCFL):
 
     table: tuple = ()
 
-    def extract(self, psi, down, memory, data, local):
+    def extract(self, down, memory, data, local):
         rows = torch.tensor([self.table[c] for c in data.clients], dtype=torch.float64)
-        return {"psi": nn.functional.pad(rows, (0, len(psi) - rows.shape[1]))}
+        return {"psi": Dense(nn.functional.pad(rows, (0, len(down["psi"]) - rows.shape[1])))}
 
 
 def at(*degrees):
@@ -366,7 +367,7 @@ def test_newcomers_join_the_closest_cluster_or_open_one_with_its_model(members):
     after = method.join(server, torch.tensor([2, 3, 4]), net)
     assert after["assign"].tolist() == [0, 1, 0, 2, 1]
     assert torch.equal(after["theta"], server["theta"][[0, 1, 1]])
-    psi = method.extract(server["psi"], None, None, type("Data", (), {"clients": range(5)}), None)["psi"]
+    psi = method.extract(server, None, type("Data", (), {"clients": range(5)}), None)["psi"].dense()
     close(after["prints"], torch.stack([psi[0] + psi[2], psi[1] + psi[4], psi[3]]))
     assert (net.down, net.up) == (0, 3 * 6)  # one fingerprint each
     assert server["assign"].tolist() == [0, 1, -1, -1, -1]
@@ -403,7 +404,7 @@ def fingerprints(method, fed, **settings):
     rig = simulation(method, fed, **settings)
     psi = rig.task.init()[0]
     net = rig.network(1, Memory())
-    return net.call(torch.arange(fed.clients), lambda *a: method.extract(psi, *a))["psi"].dense()
+    return net.call(torch.arange(fed.clients), method.extract, known={"psi": psi})["psi"].dense()
 
 
 def test_displacement_by_one_full_batch_step_is_the_gradient(fed):
@@ -439,19 +440,19 @@ class Stub:
         self.rows = torch.tensor(rows, dtype=torch.float64)
 
     def gradient(self, at, data):
-        return self.rows
+        return Dense(self.rows)
 
 
 def test_scaling_a_gradient_changes_nothing():
     rows = np.random.default_rng(0).normal(size=(5, 6))
-    plain = StoCFL().extract(None, None, None, None, Stub(rows))["psi"]
+    plain = StoCFL().extract({"psi": None}, None, None, Stub(rows))["psi"].dense()
     scale = np.array([[1e-9], [0.5], [3], [4096], [1e9]])
-    close(StoCFL().extract(None, None, None, None, Stub(rows * scale))["psi"], plain)
+    close(StoCFL().extract({"psi": None}, None, None, Stub(rows * scale))["psi"].dense(), plain)
 
 
 def test_a_gradient_without_direction_is_like_nobody():
     rows = [[3.0, 4.0], [0.0, 0.0], [np.nan, 1.0], [np.inf, 1.0], [-6.0, -8.0]]
-    psi = StoCFL().extract(None, None, None, None, Stub(rows))["psi"]
+    psi = StoCFL().extract({"psi": None}, None, None, Stub(rows))["psi"].dense()
     close(psi, [[0.6, 0.8], [0, 0], [0, 0], [0, 0], [-0.6, -0.8]])
     expected = np.zeros((5, 5))
     expected[[0, 4], [0, 4]], expected[[0, 4], [4, 0]] = 1, -1
@@ -581,5 +582,5 @@ def test_bad_parameters_get_one_clear_line(parameters, line):
 
 
 def test_bad_epochs_get_a_line_too():
-    with pytest.raises(ValueError, match=r"^fingerprint_epochs = 0: must be .*greater than 0$"):
+    with pytest.raises(ValueError, match=r"^fingerprint_epochs = 0: must be an integer, 1 or more$"):
         StoCFL(fingerprint_epochs=0)
