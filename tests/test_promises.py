@@ -127,7 +127,7 @@ def test_networks_that_do_not_fit_the_images(model, fed, settings_of_a_run):
         ({"method": "fedavg"}, "method = 'fedavg': must be a method with its hyper-parameters, such as FedAvg()"),
         ({"federation": None}, "federation = None: must be of type Federation"),
         ({"dtype": "float16"}, "dtype = 'float16': must be one of float32, float64"),
-        ({"trainer": None}, "trainer = None: must be one of auto, lean, stacked, shared"),
+        ({"trainer": None}, "trainer = None: must be one of auto, lean, stacked, shared, compiled"),
     ],
 )
 def test_settings_of_the_wrong_kind(changed, line, fed, settings_of_a_run):

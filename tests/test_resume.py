@@ -190,7 +190,7 @@ def test_killed_in_the_middle_of_a_checkpoint(variant, moment, round, tmp_path, 
     assert outcome(resumed.run()) == expected
     rows = sum(map(len, resumed.run().memory.state().values()))
     left = [f.name for f in (tmp_path / "killed").rglob("*") if f.is_file()]
-    assert "state.pt" in left and len(left) == 1 + rows  # nothing of the killed run is left
+    assert {"state.pt", "lock"} <= set(left) and len(left) == 2 + rows  # nothing of the killed run is left
 
 
 @pytest.mark.parametrize("every", [1, 2, 7])
@@ -216,7 +216,7 @@ def test_a_run_goes_on_from_its_last_checkpoint_and_no_earlier(every, tmp_path, 
 
 def test_a_finished_run_is_not_run_again(tmp_path, monkeypatch):
     first = simulation("fedavg", tmp_path).run()
-    monkeypatch.setattr(FedAvg, "round", None)
+    monkeypatch.setattr(FedAvg, "round", lambda *_: pytest.fail("a finished run was run again"))
     again = simulation("fedavg", tmp_path).run()
     assert outcome(again) == outcome(first) and again.seconds == first.seconds
 

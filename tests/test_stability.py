@@ -1,6 +1,6 @@
 """Gradient descent with pulls of summed strength p is stable exactly while lr (L + p) < 2, on least squares."""
 
-from functools import partial, partialmethod
+from functools import partialmethod
 
 import numpy as np
 import pytest
@@ -21,8 +21,8 @@ START, A, B = np.random.default_rng(0).normal(size=(3, 6))  # where training beg
 PULLED = {  # a client's work, what it receives, the strength of all its pulls, and their common target
     "fedprox": (FedProx(mu=3.0).client, {"model": START}, 3.0, START),
     "fesem": (FeSEM(k=1, lam=1.5).client, {"centre": A}, 3.0, A),
-    "lcfed": (partial(LCFed(k=1, mu=1.0, lam=2.0, rank=None, split=None).client, torch.tensor(START), None),
-              {"centre": A, "phi": B}, 3.0, (A + 2 * B) / 3),
+    "lcfed": (LCFed(k=1, mu=1.0, lam=2.0, rank=None, split=None).client,
+              {"centre": A, "phi": B, "initial": START}, 3.0, (A + 2 * B) / 3),
 }  # fmt: skip
 
 

@@ -398,25 +398,25 @@ def protocols() -> dict[str, dict]:
 
 
 def tables() -> dict[str, dict]:
-    """What is set beside what, by name, as ``book/papers/tables.yaml`` lists it; raises as :func:`protocols`."""
+    """What is set beside what, by name, as ``book/papers/tables.yaml`` lists it; raises as ``protocols``."""
     return _tables(papers.PAPERS)[0]
 
 
 def left_out() -> list[dict]:
-    """Experiments without a table, and why, as ``tables.yaml`` lists them; raises as :func:`protocols`."""
+    """Experiments without a table, and why, as ``tables.yaml`` lists them; raises as ``protocols``."""
     return _tables(papers.PAPERS)[1]
 
 
 def claims() -> dict[str, list[dict]]:
-    """The claims of each paper, as ``book/papers/claims.yaml`` lists them; raises as :func:`protocols`."""
+    """The claims of each paper, as ``book/papers/claims.yaml`` lists them; raises as ``protocols``."""
     return _claims(papers.PAPERS)[0]
 
 
 def gates() -> dict[str, dict | str]:
-    """What a protocol's claims lean on, or why on nothing; raises as :func:`protocols`."""
+    """What a protocol's claims lean on, or why on nothing; raises as ``protocols``."""
     return _claims(papers.PAPERS)[1]
 
 
 def rules_since() -> date:
-    """Since when the rules that hold for every claim are what they are; raises as :func:`protocols`."""
+    """Since when the rules that hold for every claim are what they are; raises as ``protocols``."""
     return _claims(papers.PAPERS)[2]
