@@ -209,3 +209,9 @@ def test_a_protocol_may_keep_a_share_of_the_clients_away(fed):
 def test_unknown_protocols_and_labels_are_named(name, label, fed):
     with pytest.raises(ValueError, match=r"^(protocol|label) = 'no.*': must be one of "):
         protocols.simulation(name, label, federation_=fed)
+
+
+def test_outside_of_a_repository_no_commit_is_claimed(monkeypatch, tmp_path):
+    monkeypatch.setattr(records.places, "ROOT", tmp_path)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    assert (records.provenance()["commit"], records.provenance()["changed"]) == (None, None)
