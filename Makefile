@@ -21,7 +21,7 @@ BUILD = build() { mkdir -p $(dir $(LOG)); $(FIXED) $(PY) -m cflkit pages || exit
     { tr -d '\033' <$(LOG) | sed 's/\[[0-9;]*m//g'; exit 1; }; }; build
 
 # Minutes long, each below fifteen. `.ci/run` rotates over this list; add a target's name here to join it.
-SLOW := test-slow test-edges test-mutants test-plain check-refresh test-course
+SLOW := test-slow test-mutants check-refresh test-course
 
 export NO_COLOR := 1
 unexport FORCE_COLOR

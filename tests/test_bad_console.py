@@ -233,7 +233,7 @@ def test_a_budget_rings_once_and_leaves_the_alarm_as_it_was():
 @pytest.mark.slow
 def test_an_interrupt_while_a_cell_runs_leaves_no_stack(folder):
     notebook = nbformat.read(folder / "good.ipynb", 4)
-    source = "from pathlib import Path\nimport time\nPath('runs').touch()\ntime.sleep(60)"
+    source = "from pathlib import Path\nimport time\nPath('runs').touch()\ntime.sleep(600)"
     notebook.cells.append(new_code_cell(source))
     (folder / "long").mkdir()
     nbformat.write(notebook, folder / "long" / "long.ipynb")
@@ -244,4 +244,4 @@ def test_an_interrupt_while_a_cell_runs_leaves_no_stack(folder):
         assert process.poll() is None
         time.sleep(0.2)
     process.send_signal(signal.SIGINT)
-    assert process.communicate(timeout=60)[1] == "cflkit: interrupted\n" and process.returncode == 130
+    assert process.communicate(timeout=200)[1] == "cflkit: interrupted\n" and process.returncode == 130
