@@ -57,11 +57,6 @@ def positive(name: str, value: float) -> None:
     require(ok, name, value, "a finite number greater than 0")
 
 
-def fraction(name: str, value: float) -> None:
-    """Require a share in (0, 1]."""
-    require(isinstance(value, Real) and 0 < value <= 1, name, value, "in (0, 1]")
-
-
 # ---------------------------------------------------------------------- declared once
 @dataclass(frozen=True)
 class Range:
