@@ -198,6 +198,13 @@ def test_outputs_and_gradients(drawn, n, machine):
     assert (code.gradient(vector(net), x, y) - expected).abs().max() <= 1e-12
     assert (code.gradient(vector(net), x[:1], y[:1]) - gradient(net, x[:1], y[:1])).abs().max() <= 1e-12
 
+    by_images = x.clone().requires_grad_()
+    weights = torch.linspace(-1, 2, n * parts[-1][0], dtype=torch.float64).view(n, -1)
+    (weights * net(by_images)).sum().backward()
+    keep = code.room(n)
+    code.look(vector(net), x, keep=keep)
+    assert (code.pixels(vector(net), keep, weights) - by_images.grad).abs().max() <= 1e-12
+
 
 optimisers = st.builds(
     lambda momentum, decay: SGD(0.1, weight_decay=decay, **momentum),
@@ -543,7 +550,7 @@ def local(model, trainers, **optimiser):
 def calls(monkeypatch):
     """What the kernels were asked for."""
     seen = []
-    for name in ("train", "look", "gradient"):
+    for name in ("train", "look", "pixels", "gradient"):
         plain = getattr(Kernels, name)
 
         def noted(self, *args, _plain=plain, _name=name, **named):
@@ -611,6 +618,27 @@ def test_looking_without_a_derivative(dtype, calls):
     expected = model.forward(w.requires_grad_(), x)
     assert expected.requires_grad and len(calls) <= 1
     torch.testing.assert_close(found, expected.detach(), rtol=0, atol=1e-5)
+
+
+@needs_llvm
+def test_derivatives_by_images(calls):
+    """As MD-ICFL's samplers take them: compiled in single precision, and never where weights want one as well."""
+    x, y = images(19, SMALL[1], torch.float32)
+    found = {}
+    for dtype in (torch.float32, torch.float64):
+        model, seen = flat(lambda: network(*SMALL, dtype=None), dtype), x.to(dtype).requires_grad_()
+        loss = F.cross_entropy(model.forward(model.init(0), seen), y)
+        found[dtype] = torch.autograd.grad(loss, seen)[0].double()
+    assert calls == ["look", "pixels"]
+    torch.testing.assert_close(found[torch.float32], found[torch.float64], rtol=0, atol=1e-6)
+
+    model = flat(lambda: network(*SMALL, dtype=None), torch.float32)
+    w, seen = model.init(0).requires_grad_(), x.clone().requires_grad_()
+    F.cross_entropy(model.forward(w, seen), y).backward()
+    assert len(calls) == 2 and w.grad.abs().sum() > 0
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        slope = torch.autograd.grad(model.forward(w.detach(), seen).square().sum(), seen, create_graph=True)[0]
+        slope.sum().backward()
 
 
 @needs_llvm

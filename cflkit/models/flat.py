@@ -38,7 +38,7 @@ class Model:
         trainers that ask for it.
     look : callable, optional
         ``(model, shape of an image) -> function of a vector and images, or None``: finds what computes the logits
-        faster than any module where no derivative is wanted.
+        faster than any module where no derivative by the vector is wanted.
 
     Attributes
     ----------
@@ -134,7 +134,8 @@ class Model:
     def forward(self, vector: Tensor, x: Tensor) -> Tensor:
         """Logits (n, classes) of images `x` (n, C, H, W) under `vector` (size,), in evaluation mode."""
         looking = not torch.is_grad_enabled()
-        faster = self._look(self, x.shape[1:]) if looking else None
+        by_images = x.requires_grad and not vector.requires_grad
+        faster = self._look(self, x.shape[1:]) if looking or by_images else None
         if faster is not None:
             return faster(vector.contiguous(), x.contiguous())
         return functional_call(self.lent(quick=looking).eval(), self.views(vector), (x,))

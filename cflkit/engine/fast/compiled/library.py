@@ -98,11 +98,11 @@ def compiled(plan: Plan, dtype: torch.dtype, machine: Machine) -> bytes:
     """Write a plan's kernels and have LLVM compile them into an object."""
     from llvmlite import binding
 
-    from cflkit.engine.fast.compiled import kernels
+    from cflkit.engine.fast.compiled import kernels, program, writing
 
     size = dtype.itemsize
-    code = kernels.Code(binding.get_process_triple(), size, machine.width // size, machine.registers)
-    kernels.write(code, plan, kernels.Places(plan, code.lanes))
+    code = writing.Code(binding.get_process_triple(), size, machine.width // size, machine.registers)
+    program.write(code, plan, kernels.Places(plan, code.lanes))
     target = _target(machine)
     module = binding.parse_assembly(str(code.module))
     module.verify()
@@ -238,7 +238,8 @@ class Kernels:
         name = key(plan, dtype, machine)
         code = kept(name, lambda: compiled(plan, dtype, machine))
         real = ctypes.c_float if dtype == torch.float32 else ctypes.c_double
-        signatures = {"look": [_p] * 3 + [_i, _p, _p, _i, _p], "back": [_p] * 3 + [_i, _p, _p, _i]}
+        signatures = {"look": [_p] * 3 + [_i, _p, _p, _i, _p], "back": [_p] * 3 + [_i, _p, _p, _i],
+                      "pixels": [_p] * 3 + [_i, _p, _p, _i, _p]}  # fmt: skip
         if isinstance(plan.layers[-1], Dense):
             signatures["slope"] = [_p] * 7 + [_i, real]
             signatures["train"] = [_p] * 9 + [_i] + [real] * 3 + [_i, _i] + [_p] * 3 + [_i, _p]
@@ -265,7 +266,7 @@ class Kernels:
     def look(self, w: Tensor, x: Tensor, order: np.ndarray | None = None, keep: Tensor | None = None) -> Tensor:
         """Outputs (n, ...) of the last layer for the images x[order], all of them if None.
 
-        `keep` is a :meth:`room` for them, if :meth:`back` is to follow.
+        `keep` is a :meth:`room` for them, if :meth:`back` or :meth:`pixels` is to follow.
         """
         order = np.arange(len(x)) if order is None else order
         out = torch.empty(len(order), self.plan.outputs, dtype=self.dtype)
@@ -282,6 +283,16 @@ class Kernels:
         slopes = slopes.contiguous()
         passing, apart = self._arenas()[1], self._sizes[0] // self.lanes
         self._call["back"](*_at(w, g, keep), apart, *_at(passing, slopes), len(slopes))
+
+    def pixels(self, w: Tensor, keep: Tensor, slopes: Tensor) -> Tensor:
+        """Derivatives (n, C, H, W) by the images, of a loss whose derivatives by :meth:`look` are `slopes`."""
+        out = torch.empty(len(slopes), *self.plan.shape, dtype=self.dtype)
+        if len(slopes):
+            slopes = slopes.contiguous()
+            _, passing, g, _ = self._arenas()
+            apart = self._sizes[0] // self.lanes
+            self._call["pixels"](*_at(w, g, keep), apart, *_at(passing, slopes), len(slopes), *_at(out))
+        return out
 
     def gradient(self, w: Tensor, x: Tensor, y: Tensor) -> Tensor:
         """Gradient (P,) of the mean cross-entropy of all images."""

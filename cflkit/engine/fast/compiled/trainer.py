@@ -1,10 +1,12 @@
 """When kernels run, and how models and clients reach them."""
 
 from collections.abc import Callable
+from functools import partial
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from cflkit.engine.fast.compiled.library import Kernels, kernels_of, missing, say_missing
 from cflkit.engine.fast.compiled.plan import Conv, Dense, Plan, Shape, plan_of
@@ -49,9 +51,33 @@ def front_for(model: Model, shape: Shape) -> Kernels | None:
 
 
 def look(model: Model, shape: Shape) -> Callable[[Tensor, Tensor], Tensor] | None:
-    """A function ``(vector, images) -> logits`` for images of `shape` that is faster than the module, if any."""
+    """A function ``(vector, images) -> logits`` for images of `shape` that is faster than the module, if any.
+
+    Derivatives by the images can be taken of it, by the vector not.
+    """
     code = kernels_for(model, shape)
-    return code and code.look
+    return code and partial(_look, code)
+
+
+def _look(code: Kernels, vector: Tensor, images: Tensor) -> Tensor:
+    derived = torch.is_grad_enabled() and images.requires_grad
+    return Looking.apply(code, vector, images) if derived else code.look(vector, images)
+
+
+class Looking(torch.autograd.Function):
+    """Logits whose derivatives by the images the kernels compute as well."""
+
+    @staticmethod
+    def forward(ctx, code: Kernels, vector: Tensor, images: Tensor) -> Tensor:
+        """Keep what the way back needs."""
+        ctx.code, ctx.vector, ctx.room = code, vector, code.room(len(images))
+        return code.look(vector, images, keep=ctx.room)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx, slopes: Tensor) -> tuple[None, None, Tensor]:
+        """Derivatives by the images."""
+        return None, None, ctx.code.pixels(ctx.vector, ctx.room, slopes)
 
 
 class Compiled(Trainer):
