@@ -51,12 +51,6 @@ def one_of(name: str, value: object, choices: Iterable) -> None:
     require(known, name, value, "one of " + ", ".join(map(str, choices)))
 
 
-def positive(name: str, value: float) -> None:
-    """Require a finite number above zero."""
-    ok = isinstance(value, Real) and 0 < value < math.inf
-    require(ok, name, value, "a finite number greater than 0")
-
-
 # ---------------------------------------------------------------------- declared once
 @dataclass(frozen=True)
 class Range:

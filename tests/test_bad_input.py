@@ -301,8 +301,6 @@ def test_the_line_names_argument_value_and_what_is_allowed():
     refused("tau = 3: must be below 1", checks.require, False, "tau", 3, "below 1")
     checks.require(True, "tau", 0, "below 1")
     refused("a = 'c': must be one of x, y", checks.one_of, "a", "c", "xy")
-    for good in (1, 0.5, np.float64(0.1), np.int64(3), np.float32(2)):
-        checks.positive("x", good)
 
 
 def test_a_schedule_without_a_first_client():

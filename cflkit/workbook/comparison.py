@@ -1,0 +1,261 @@
+"""The comparison of all methods on equal terms: what its page shows, from the records of the common protocols."""
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.figure import Figure
+
+from cflkit.engine import metrics
+from cflkit.workbook import protocols, records
+from cflkit.workbook.measured import Measured, measured, number
+
+TUNED = "common_rot_tune"
+CLUSTERS = 4
+BYTES = 4  # of a number that is sent
+SETTLING = 5  # rounds after which a client that moves is said to move late
+
+
+@dataclass(frozen=True)
+class Method:
+    """A row of the comparison.
+
+    Attributes
+    ----------
+    label, name : str
+        In the protocols, and on the page.
+    looks_at, when, serves : str
+        What the server groups clients by, when it does so, and what a client is served with.
+    personal : bool
+        Whether that is a model of the client's own.
+    kind : {"reference", "one model", "personal", "clusters"}
+        What family it is of.
+    """
+
+    label: str
+    name: str
+    looks_at: str
+    when: str
+    serves: str
+    personal: bool = False
+    kind: str = "clusters"
+
+
+METHODS = (
+    Method("oracle", "oracle clusters", "the true clusters", "given", "its cluster's model", kind="reference"),
+    Method("local", "local", "nothing", "never", "its own model", True, "reference"),
+    Method("fedavg", "FedAvg", "nothing", "never", "the global model", kind="one model"),
+    Method("fedprox", "FedProx", "nothing", "never", "the global model", kind="one model"),
+    Method("ditto", "Ditto", "nothing", "never", "its own model, pulled to the global one", True, "personal"),
+    Method("fedper", "FedPer", "nothing", "never", "shared layers, its own last layer", True, "personal"),
+    Method("ifca", "IFCA", "the loss of each cluster model", "every round, at the client", "its cluster's model"),
+    Method("cfl", "Sattler's CFL", "cosines of updates", "when training stalls", "its cluster's model"),
+    Method("fedgroup", "FedGroup", "cosines of first updates", "once, before training", "its cluster's model"),
+    Method("mdicfl-1", "MD-ICFL, back-search", "outputs on made-up images", "every round", "its cluster's model"),
+    Method("mdicfl-2", "MD-ICFL, generator", "outputs on made-up images", "every round", "its cluster's model"),
+    Method("fesem", "FeSEM", "distance of weights", "every round", "its cluster's model"),
+    Method("stocfl", "StoCFL, parallel", "one gradient at a fixed model", "when a client first comes",
+           "its cluster's model"),
+    Method("stocfl-chained", "StoCFL, chained", "one gradient at a fixed model", "when a client first comes",
+           "its cluster's model"),
+    Method("lcfed", "LCFed, listing", "weights, projected", "every round", "its own model", True),
+    Method("lcfed-centre", "LCFed, from the centre", "weights, projected", "every round", "its own model", True),
+    Method("fedcg", "FedCG", "images, by a learnt domain", "every image", "a model mixed for each image"),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Row:
+    """A method in one federation.
+
+    Attributes
+    ----------
+    method : Method
+        Which.
+    measured : Measured
+        Its runs.
+    """
+
+    method: Method
+    measured: Measured
+
+    def values(self, metric: str) -> dict[int, float]:
+        """A metric of the model that the method is for, by seed, in percent."""
+        return self.measured.values(f"personal_{metric}" if self.method.personal else metric)
+
+    @property
+    def accuracy(self) -> float:
+        """Mean over seeds, on the balanced test images of a client's true cluster."""
+        return _mean(self.values("accuracy").values())
+
+    def worst(self) -> list[float]:
+        """Mean accuracy (%) in the cluster that fares worst, for each seed; clients lie cluster by cluster."""
+        name = "personal_accuracy" if self.method.personal else "accuracy"
+        each = [np.array(run["clients"][name], float).reshape(CLUSTERS, -1) for run in self.measured.runs]
+        return [100 * float(clients.mean(1).min()) for clients in each]
+
+    def megabytes(self) -> float:
+        """Traffic of a whole run, down and up, in 10^6 bytes; mean over seeds."""
+        return _mean([sum(t["down"] + t["up"] for t in run["rounds"]) * BYTES / 1e6 for run in self.measured.runs])
+
+    def late(self) -> list[int] | None:
+        """Moves of clients between clusters after the first rounds, for each seed; None without clusters."""
+        runs = [run["rounds"] for run in self.measured.runs]
+        if "moved" not in runs[0][-1]:
+            return None
+        return [sum(t["moved"] for t in rounds if t["round"] > SETTLING) for rounds in runs]
+
+
+def federations() -> list[str]:
+    """The protocols of the comparison."""
+    return [name for name in protocols.protocols() if re.fullmatch(r"common_.*_r\d+", name)]
+
+
+def standings(protocol: str, folder: Path = records.FOLDER) -> list[Row]:
+    """The methods that were run in a federation, the most accurate first."""
+    found = ((method, measured(protocol, method.label, folder)) for method in METHODS)
+    return sorted((Row(method, m) for method, m in found if m), key=lambda row: -row.accuracy)
+
+
+def row_of(protocol: str, label: str, folder: Path = records.FOLDER) -> Row | None:
+    """One method in a federation, if it was run."""
+    return next((row for row in standings(protocol, folder) if row.method.label == label), None)
+
+
+def ahead(protocol: str, one: str, other: str, folder: Path = records.FOLDER) -> dict[str, float] | None:
+    """By how many points one method is ahead of another, paired over the seeds that both have; None without such.
+
+    The keys are those of :func:`cflkit.engine.metrics.paired_difference`.
+    """
+    rows = [row_of(protocol, label, folder) for label in (one, other)]
+    if None in rows:
+        return None
+    a, b = (row.values("accuracy") for row in rows)
+    seeds = sorted(a.keys() & b.keys())
+    return metrics.paired_difference([a[s] for s in seeds], [b[s] for s in seeds]) if seeds else None
+
+
+def tuning(folder: Path = records.FOLDER) -> Iterator[tuple[Method, list[tuple[dict, float, bool]]]]:
+    """For each method with something to choose: its settings, their held-out accuracy, and which one was taken."""
+    methods = protocols.protocols()[TUNED]["methods"]
+    taken = protocols.protocols()[federations()[0]]["methods"]
+    for method in METHODS:
+        labels = [label for label in methods if re.fullmatch(rf"{re.escape(method.label)}-\d+", label)]
+        found = [(label, measured(TUNED, label, folder)) for label in labels]
+        rows = [(_settings(methods[label]), Row(method, m).accuracy, methods[label] == taken[method.label])
+                for label, m in found if m]  # fmt: skip
+        if rows:
+            yield method, rows
+
+
+def _settings(method: dict) -> dict:
+    shown = ("mu", "lam", "tau", "eps1", "eps2")
+    return {name: method[name] for name in shown if name in method}
+
+
+# ---------------------------------------------------------------------- figures
+def everywhere(settings: dict[str, Sequence[Row]], look) -> Figure:
+    """Accuracy of every seed as a dot, a panel for each federation, the methods in one order.
+
+    Parameters
+    ----------
+    settings : dict of str to sequence of Row
+        Title and rows of each panel.
+    look : callable
+        ``name -> (colour, marker)`` of a method.
+    """
+    shown = {row.method for rows in settings.values() for row in rows}
+    order = [method for method in METHODS if method in shown]
+    size = (1.4 + 2.1 * len(settings), 0.26 * len(order) + 1)
+    figure, axes = plt.subplots(1, len(settings), figsize=size, sharey=True, squeeze=False)
+    plt.close(figure)
+    for ax, (title, rows) in zip(axes[0], settings.items(), strict=True):
+        for row in rows:
+            values, y = list(row.values("accuracy").values()), order.index(row.method)
+            colour, marker = look(row.method.name)
+            ax.plot(values, [y] * len(values), marker, color=colour, markersize=4, alpha=0.8)
+        ax.set(title=title, xlabel="accuracy (%)")
+        ax.grid(axis="x", alpha=0.3)
+    axes[0, 0].set_yticks(range(len(order)), [method.name for method in order])
+    axes[0, 0].invert_yaxis()
+    return figure
+
+
+def agreement(settings: dict[str, Sequence[Row]], look) -> Figure:
+    """Adjusted Rand index over the rounds, mean over seeds; a panel for each federation (as :func:`everywhere`)."""
+    size = (2.4 * len(settings) + 1.6, 2.9)
+    figure, axes = plt.subplots(1, len(settings), figsize=size, sharey=True, squeeze=False)
+    plt.close(figure)
+    for ax, (title, rows) in zip(axes[0], settings.items(), strict=True):
+        for row in rows:
+            runs = [[t["ari"] for t in run["rounds"] if "ari" in t] for run in row.measured.runs]
+            if row.method.kind != "clusters" or not runs[0]:
+                continue
+            colour, marker = look(row.method.name)
+            mean = np.mean(runs, axis=0)
+            ax.plot(range(1, len(mean) + 1), mean, color=colour, marker=marker, markevery=15, markersize=4,
+                    label=row.method.name)  # fmt: skip
+        ax.set(title=title, xlabel="round", ylim=(-0.05, 1.05))
+    axes[0, 0].set_ylabel("adjusted Rand index")
+    names = {label: handle for ax in axes[0] for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
+    figure.legend(names.values(), names.keys(), loc="outside lower center", ncols=4)
+    return figure
+
+
+def traffic(rows: Sequence[Row], look) -> Figure:
+    """Accuracy against what was sent in a whole run, a point for each method (see :func:`everywhere`)."""
+    figure, ax = plt.subplots(figsize=(6.4, 4))
+    plt.close(figure)
+    for row in rows:
+        sent = row.megabytes()
+        if not sent:
+            continue  # who trains alone sends nothing
+        colour, marker = look(row.method.name)
+        ax.plot(sent, row.accuracy, marker, color=colour)
+        ax.annotate(row.method.name, (sent, row.accuracy), xytext=(5, 2), textcoords="offset points", fontsize=7)
+    ax.set(xscale="log", xlabel="sent in a whole run, down and up (MB)", ylabel="accuracy (%)")
+    ax.margins(x=0.2)
+    return figure
+
+
+def _mean(values) -> float:
+    values = list(values)
+    return sum(values) / len(values)
+
+
+# ---------------------------------------------------------------------- tables
+def standing_cells(rows: Sequence[Row]) -> list[list[str]]:
+    """The table of one federation, a list of cells for each method."""
+    found = []
+    for row in rows:
+        ari, late = row.measured.percent("ari"), row.late()
+        found.append([
+            row.method.name, number(list(row.values("accuracy").values())),
+            number(list(row.values("own_accuracy").values())), number(row.worst()),
+            number(ari) if ari else "–", f"{_mean(late):.0f}" if late is not None else "–",
+            f"{row.megabytes():,.0f}", str(len(row.measured.runs)),
+        ])  # fmt: skip
+    return found
+
+
+def tuning_cells(chosen: Sequence[tuple[Method, list[tuple[dict, float, bool]]]]) -> list[list[str]]:
+    """The table of settings that were tried, a list of cells for each method."""
+    found = []
+    for method, rows in chosen:
+        tried = "; ".join(f"{_words(setting)}: {value:.2f}" for setting, value, _ in rows)
+        taken = ", ".join(_words(setting) for setting, _, taken in rows if taken)
+        found.append([method.name, tried, taken or "–"])
+    return found
+
+
+def ideas() -> list[list[str]]:
+    """The table of what each method looks at, when, and what it serves."""
+    return [[method.name, method.looks_at, method.when, method.serves] for method in METHODS]
+
+
+def _words(setting: dict) -> str:
+    greek = {"mu": "µ", "lam": "λ", "tau": "τ", "eps1": "ε₁", "eps2": "ε₂"}
+    return " ".join(f"{greek[name]} {value:g}" for name, value in setting.items())
