@@ -258,6 +258,7 @@ CALLS = [
     (lambda: replace(part, y=part.y.float()), "y = .*: must be a vector of torch.int64"),
     (lambda: replace(part, y=part.y - 1), "y = -1: must be at least 0"),
     (lambda: replace(part, index=part.index.int()), "index = .*: must be a vector of torch.int64"),
+    (lambda: replace(part, y=part.y[:, None]), "y = .*: must be a vector of torch.int64"),
     (lambda: replace(part, index=part.index + 1), r"index = \[120\]: must be rows of the pool, 0..119"),
     (lambda: replace(part, offset=part.offset[:1]), r"len\(offset\) = 1: must be at least 2: .*"),
     (lambda: replace(part, offset=part.offset[[0, 2, 1, 3, 4]]), "size of set 1 = -30: must be at least 1: .*"),

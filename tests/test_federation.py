@@ -84,6 +84,8 @@ def test_label_counts_and_label_range():
     fed = Federation("x", samples(), samples(), torch.tensor([0, 1]), None, 2, 1.0, 0.0, 1.0, None, {})
     assert fed.label_counts().tolist() == [[1, 1], [1, 0]]
     assert fed.clients == 2 and fed.shape == (1, 2, 2)
+    alone = samples(y=(0, 0, 0))
+    assert Federation("x", alone, alone, torch.tensor([0, 1]), None, 1, 1.0, 0.0, 1.0, None, {}).classes == 1
     with pytest.raises(ValueError, match="label = 1: must be below classes = 1"):
         Federation("x", samples(), samples(), torch.tensor([0, 1]), None, 1, 1.0, 0.0, 1.0, None, {})
     with pytest.raises(ValueError, match="test_of"):

@@ -1,4 +1,5 @@
 import math
+import warnings
 from itertools import combinations
 
 import numpy as np
@@ -44,6 +45,47 @@ def test_pathological_ceiling_is_reversed_by_the_own_label_mix():
     assert metrics.accuracy_under(n, [1] * 3 + [0] * 9) == 1.0
 
 
+def test_leading_axes_are_kept_apart():
+    """Two methods, five clients, three classes: every score is that of its own matrix and mix."""
+    n = np.random.default_rng(0).integers(0, 9, (2, 5, 3, 3))
+    mix = np.random.default_rng(1).integers(1, 9, (5, 3))
+    n[0, 1, 2] = 0  # a class without test images
+    for score in (metrics.accuracy, metrics.macro_f1):
+        np.testing.assert_array_equal(score(n), [[score(one) for one in half] for half in n])
+    alone = [[metrics.accuracy_under(one, p) for one, p in zip(half, mix, strict=True)] for half in n]
+    np.testing.assert_allclose(metrics.accuracy_under(n, mix), alone, rtol=1e-15)
+
+
+def test_a_class_of_one_image_counts():
+    assert metrics.accuracy_under([[1, 0], [2, 2]], [1, 1]) == 0.75
+    assert metrics.macro_f1([[0, 1], [0, 3]]) == pytest.approx(6 / 7 / 2)  # class 0: F1 = 0, of one image
+
+
+def test_the_type_of_the_numbers_does_not_matter():
+    """Small integers neither wrap around nor overflow; single precision is not summed as such."""
+    byte, single = np.uint8, np.float32
+    assert metrics.macro_f1(np.array([[200, 0], [0, 200]], byte)) == 1
+    assert metrics.paired_difference(np.array([1], byte), np.array([2], byte))["mean"] == -1
+    rough = np.array([0.1, 0.3, 0.7, 0.2], single)
+    exact = rough.astype(float)
+    for score in (
+        metrics.spread, metrics.summary, metrics.entropy, metrics.largest_share,
+        lambda x: metrics.summary(exact, x), lambda x: metrics.accuracy_under(np.eye(4) + 1, x),
+    ):  # fmt: skip
+        assert score(rough) == score(exact)
+
+
+def test_nothing_to_divide_by_is_nan_without_a_word():
+    empty = np.zeros((2, 2))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        found = [
+            metrics.accuracy(empty), metrics.accuracy_under(empty, [1, 1]), metrics.macro_f1(empty),
+            metrics.summary([0.5], [0])["micro"], metrics.spread([4.0])["std"], metrics.entropy([0]),
+        ]  # fmt: skip
+    assert all(math.isnan(value) for value in found)
+
+
 @given(confusions)
 def test_accuracy_under_the_tests_own_mix_is_accuracy(n):
     np.testing.assert_allclose(metrics.accuracy_under(n, n.sum(1)), metrics.accuracy(n))
@@ -72,6 +114,7 @@ def test_summary_by_hand():
     assert metrics.summary([0.0, 1.0]) == {"mean": 0.5, "std": 0.5, "worst10": 0.0}
     got = metrics.summary([0.2, 0.8, math.nan], weights=[30, 10, 99])
     assert got == pytest.approx({"mean": 0.5, "std": 0.3, "worst10": 0.2, "micro": 0.35, "macro": 0.5})
+    assert metrics.summary([0.2, 0.8], weights=[0.25, 0])["micro"] == 0.2  # shares, and clients of no weight
 
 
 @pytest.mark.parametrize(("clients", "worst"), [(1, 1), (10, 1), (11, 2), (30, 3), (48, 5)])
@@ -169,7 +212,7 @@ def test_cluster_sizes():
 def test_domains_in_use():
     assert metrics.entropy([5, 5, 5, 5]) == pytest.approx(math.log(4))
     assert metrics.entropy([9, 0, 0]) == 0 and math.copysign(1, metrics.entropy([9, 0, 0])) == 1
-    assert metrics.largest_share([1, 99]) == 0.99
+    assert metrics.largest_share([1, 99]) == 0.99 and metrics.entropy([5]) == 0
     assert math.isnan(metrics.entropy([0, 0])) and math.isnan(metrics.largest_share([0, 0]))
 
 
@@ -204,13 +247,23 @@ def test_scalars_are_plain_python():
     ("call", "message"),
     [
         (lambda: metrics.accuracy([1, 2]), r"confusion.shape = \(2,\): must be \(\.\.\., C, C\)"),
+        (lambda: metrics.accuracy([[1, 2]]), r"confusion.shape = \(1, 2\)"),
+        (lambda: metrics.accuracy(np.ones((2, 3, 4))), r"confusion.shape = \(2, 3, 4\)"),
         (lambda: metrics.macro_f1([[1, -1], [0, 0]]), "confusion = .*none below 0"),
         (lambda: metrics.accuracy_under(CONFUSION, [1, 2]), r"label_mix.shape = \(2,\)"),
+        (lambda: metrics.accuracy_under(CONFUSION, 3), r"label_mix.shape = \(\)"),
+        (lambda: metrics.accuracy_under(CONFUSION, [1, -1, 3]), "label_mix = .*none below 0"),
         (lambda: metrics.summary([[1.0]]), r"per_client.shape"),
         (lambda: metrics.summary([1.0], [1, 2]), r"weights.shape"),
+        (lambda: metrics.summary([1.0, 2.0], [1, -1]), "weights = .*none below 0"),
         (lambda: metrics.ari([0, 1], [0]), r"shapes"),
+        (lambda: metrics.nmi([[0, 1]], [[0, 1]]), r"shapes"),
+        (lambda: metrics.entropy([]), r"counts.shape = \(0,\)"),
+        (lambda: metrics.largest_share([[1, 2]]), r"counts.shape = \(1, 2\)"),
+        (lambda: metrics.entropy([1, -1]), "counts = .*none below 0"),
         (lambda: metrics.paired_difference([1, 2], [1]), r"b.shape"),
         (lambda: metrics.spread([]), r"values.shape"),
+        (lambda: metrics.spread([[1.0, 2.0]]), r"values.shape"),
     ],
 )
 def test_bad_input_says_what_is_allowed(call, message):

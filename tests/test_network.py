@@ -4,7 +4,9 @@ import threading
 from itertools import chain, pairwise
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
+import tiny
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,6 +15,7 @@ from cflkit.engine import network
 from cflkit.engine.memory import Memory
 from cflkit.engine.network import Network, _Spill
 from cflkit.engine.rows import Dense, Pick, Rows
+from cflkit.methods import FedAvg
 
 f64 = torch.float64
 
@@ -123,12 +126,12 @@ def test_rows_skip_empty_parts():
 
 
 # ---------------------------------------------------------------------- messages
-def make(chunk=2, clients=6, workers=1):
+def make(chunk=2, clients=6, **workers):
     """A network whose clients hold their own number as data."""
     model = SimpleNamespace(device=torch.device("cpu"))
     task = SimpleNamespace(model=model, sizes=torch.arange(clients) + 10, seed=0)
     local = SimpleNamespace(round=4, optimiser="the run's")
-    return Network(task, Memory(), local, chunk, lambda ids: torch.tensor(ids), workers)
+    return Network(task, Memory(), local, chunk, lambda ids: torch.tensor(ids), **workers)
 
 
 @settings(max_examples=20)
@@ -163,6 +166,25 @@ def test_a_picked_table_counts_one_row_a_client_and_a_matrix_counts_whole():
     models = torch.zeros(7, 100)
     net.call(torch.arange(3), lambda *_: {}, {"models": models}, {"mine": Pick(models, torch.tensor([0, 0, 0]))})
     assert (net.down, net.up) == (3 * 700 + 3 * 100, 0)
+
+
+def test_what_clients_know_already_reaches_them_and_is_not_counted():
+    net, known = make(), {"initial": torch.ones(100)}
+
+    def work(down, memory, data, local):
+        return {"sum": down["initial"].sum() + down["own"] + 0 * data}
+
+    up = net.call(torch.tensor([3]), work, per_client={"own": torch.tensor([5])}, known=known)
+    assert up["sum"].dense().tolist() == [105] and (net.down, net.up) == (1, 1)
+    up = net.call(torch.arange(2), work, {"own": torch.tensor([7])}, known=known)
+    assert up["sum"].dense().tolist() == [107, 107] and net.down == 3
+
+
+def test_initial_models_begin_with_the_one_that_all_methods_share():
+    task = tiny.simulation(FedAvg(), tiny.federation(([[1, 2]], [0]))).task
+    one, three = task.init(), task.init(3)
+    assert one.shape == (1, 6) and three.shape == (3, 6)
+    assert torch.equal(one[0], three[0]) and len({tuple(row.tolist()) for row in three}) == 3
 
 
 def test_reaching_nobody_costs_nothing():
@@ -204,11 +226,20 @@ def test_a_mean_made_on_arrival_is_the_rows_mean_to_the_last_bit(chunk, chained)
     assert len(means["v"]) == 1 and torch.equal(means["v"][0], rows["v"].mean(weights))
     assert torch.equal(means["w"].dense(), rows["w"].dense())  # what is not named comes as ever
     assert (net.up, net.down) == (other.up, other.down) and net.up == 4 * 10
+    shares = exchange({"v": weights / 64.0})[1]["v"]  # of less than one together, and exact
+    torch.testing.assert_close(shares[0], means["v"][0], rtol=1e-15, atol=0)
     nothing = exchange({"v": 0 * weights})[1]["v"].dense()
     assert torch.equal(nothing, torch.zeros(1, 5, dtype=f64))
 
 
-def test_workers_share_the_chunks_and_answers_keep_the_order_of_the_clients():
+@pytest.mark.parametrize("chunk, workers", [(1, {}), (1, {"workers": 1}), (6, {"workers": 2})])
+def test_one_worker_or_one_chunk_needs_no_thread(chunk, workers):
+    threads = set()
+    make(chunk, **workers).call(torch.arange(6), lambda *_: threads.add(threading.get_ident()) or {})
+    assert threads == {threading.get_ident()}
+
+
+def test_workers_share_the_chunks_and_answers_keep_the_order_of_the_clients(monkeypatch):
     meeting, threads = threading.Barrier(2, timeout=60), set()
 
     def work(down, memory, data, local):
@@ -216,7 +247,10 @@ def test_workers_share_the_chunks_and_answers_keep_the_order_of_the_clients():
         meeting.wait()  # nobody gets on unless two are at work at once
         return {"x": 2 * data}
 
+    limits = []  # each thread computes in one of PyTorch's, or two workers would want four cores
+    monkeypatch.setattr(torch, "set_num_threads", limits.append)
     assert make(1, workers=2).call(torch.arange(6), work)["x"].dense().tolist() == [0, 2, 4, 6, 8, 10]
+    assert limits == [1, 1]
     assert len(threads) == 2 and threading.get_ident() not in threads
 
 
@@ -269,3 +303,5 @@ def test_spilling_keeps_every_bit(dtype, monkeypatch, tmp_path):
     value = (1e6 * random_rows(3, 4)).to(dtype)
     mapped = _Spill()("x", Dense(value)).dense()
     assert mapped.dtype == dtype and torch.equal(mapped, value) and len(list(tmp_path.iterdir())) == 1
+    np.save(next(tmp_path.rglob("*.npy")), 2 * value.numpy())  # what is read is the file, and no copy of it
+    assert torch.equal(mapped, 2 * value)

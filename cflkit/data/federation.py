@@ -52,7 +52,7 @@ class Samples(Checked):
         require(len(self.offset) > 1, "len(offset)", len(self.offset), "at least 2: there must be a set")
         ends = [int(end) for end in self.offset[[0, -1]]]
         require(ends == [0, total], "first and last offset", ends, f"[0, {total}]")
-        for i in torch.nonzero(self.sizes < 1).flatten()[:1].tolist():
+        for i in torch.nonzero(self.sizes < 1).flatten().tolist():
             require(False, f"size of set {i}", int(self.sizes[i]), "at least 1: no client or test may be empty")
         for name, values in (("y", self.y), ("tag", self.tag)):
             length = total if values is None else len(values)
@@ -76,7 +76,7 @@ class Samples(Checked):
 
     def take(self, sets: Sequence[int]) -> "Samples":
         """Return those sets, in that order, over the same pool."""
-        sets = torch.as_tensor(sets, dtype=torch.int64)
+        sets = torch.as_tensor(sets)
         sizes = self.sizes[sets]
         offset = torch.cat([torch.zeros(1, dtype=torch.int64), sizes.cumsum(0)])
         rows = torch.arange(int(offset[-1])) + (self.offset[sets] - offset[:-1]).repeat_interleave(sizes)
@@ -134,7 +134,7 @@ class Federation(Checked):
             require(length == self.clients, f"len({name})", length, f"the number of clients, {self.clients}")
             ok = values is None or (values.dtype == torch.int64 and values.ndim == 1 and int(values.min()) >= 0)
             require(ok, name, values, "a vector of torch.int64, each at least 0")
-        ok = bool(((self.test_of >= 0) & (self.test_of < len(self.test))).all())
+        ok = bool((self.test_of < len(self.test)).all())
         require(ok, "test_of", self.test_of.unique().tolist(), f"test sets 0..{len(self.test) - 1}")
 
     @property
@@ -161,7 +161,7 @@ class Federation(Checked):
         """
         ids = ids.tolist() if hasattr(ids, "tolist") else ids
         declared("ids", ids, Some[int])
-        ids = np.array(ids, dtype=np.int64)
+        ids = np.array(ids)
         require(len(np.unique(ids)) == len(ids), "ids", ids.tolist(), "different from each other")
         wrong = ids[(ids < 0) | (ids >= self.clients)]
         require(wrong.size == 0, "ids", wrong[:1].tolist(), f"clients, 0..{self.clients - 1}")

@@ -39,8 +39,7 @@ class Scorer:
         self.private_tests = len(federation.test_of.unique()) == federation.clients
         self.pixels = Pixels(federation, model)
         self.diverged = False  # whether a model has given values that are not finite
-        counts = federation.label_counts().double()
-        self.label_mix = (counts / counts.sum(1, keepdim=True)).numpy()
+        self.label_counts = federation.label_counts().numpy()
 
     @torch.no_grad()
     def confusion(self, vector: Tensor, test_set: int) -> np.ndarray:
@@ -79,7 +78,7 @@ class Scorer:
         plain = self.latest = metrics.accuracy(confusion)
         own = plain
         if not self.private_tests:
-            own = metrics.accuracy_under(confusion, self.label_mix[clients.numpy()])
+            own = metrics.accuracy_under(confusion, self.label_counts[clients.numpy()])
         f1 = metrics.summary(metrics.macro_f1(confusion), sizes)
         scores = {"f1": f1["mean"], "f1_micro": f1["micro"]}
         for name, values in (("accuracy", plain), ("own_accuracy", own)):

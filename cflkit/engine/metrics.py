@@ -58,7 +58,7 @@ def accuracy_under(confusion: ArrayLike, label_mix: ArrayLike) -> float | np.nda
     require(p.ndim > 0 and p.shape[-1] == n.shape[-1], "label_mix.shape", p.shape, f"(..., {n.shape[-1]})")
     require(bool((p >= 0).all()), "label_mix", label_mix, "counts or shares, none below 0")
     tested = n.sum(-1)
-    recall = np.where(tested > 0, _ratio(np.diagonal(n, axis1=-2, axis2=-1), tested), 0.0)
+    recall = np.nan_to_num(_ratio(np.diagonal(n, axis1=-2, axis2=-1), tested))
     p = p * (tested > 0)
     return _plain(_ratio((p * recall).sum(-1), p.sum(-1)))
 
@@ -81,7 +81,7 @@ def macro_f1(confusion: ArrayLike) -> float | np.ndarray:
     """
     n = _confusion(confusion)
     seen = n.sum(-1) + n.sum(-2)
-    f1 = np.where(seen > 0, _ratio(2 * np.diagonal(n, axis1=-2, axis2=-1), seen), 0.0)
+    f1 = np.nan_to_num(_ratio(2 * np.diagonal(n, axis1=-2, axis2=-1), seen))
     return _plain(_ratio(f1.sum(-1), (seen > 0).sum(-1)))
 
 
@@ -264,7 +264,7 @@ def paired_difference(a: ArrayLike, b: ArrayLike) -> dict[str, float]:
     dict
         ``mean``, ``low``, ``high`` (both NaN with a single seed) and ``n``.
     """
-    x, y = np.asarray(a, dtype=float), np.asarray(b, dtype=float)
+    x, y = np.asarray(a, dtype=float), np.asarray(b)
     require(x.shape == y.shape, "b.shape", y.shape, f"{x.shape}, the same seeds as a")
     over = spread(x - y)
     half = float(t.ppf(0.975, over["n"] - 1)) * over["std"] / math.sqrt(over["n"])
@@ -297,7 +297,7 @@ def _shares(counts: ArrayLike) -> np.ndarray:
 
 def _ratio(top: ArrayLike, bottom: ArrayLike) -> np.ndarray:
     """Divide, with a silent NaN where there is nothing to divide by."""
-    top, bottom = np.broadcast_arrays(np.asarray(top, dtype=float), bottom)
+    top, bottom = np.broadcast_arrays(top, bottom)
     return np.divide(top, bottom, out=np.full(top.shape, np.nan), where=bottom != 0)
 
 

@@ -1,0 +1,160 @@
+"""The ledger over a small set of papers: rows, gaps, what became of each printed number, all counted by hand."""
+
+import json
+from datetime import date
+
+import pytest
+import yaml
+from made import record
+
+from cflkit.workbook import ledger, papers
+from cflkit.workbook.ledger import MEASURED, NOT_RUN, RUNNABLE, Missing
+
+# (paper, table, method, value), in the order of results.yaml
+PRINTED = [
+    ("stocfl", "Table 1", "A", 90.0), ("stocfl", "Table 1", "B", 80.0), ("stocfl", "Table 1", "C", 70.0),
+    ("stocfl", "Table 1", "D", 60.0), ("fesem", "Table 1", "A", 50.0), ("fesem", "Table 2", "A", 40.0),
+    ("fesem", "Table 2", "B", 30.0),
+]  # fmt: skip
+METHODS = {"a": {"name": "fedavg"}, "b": {"name": "ditto"}, "c": {"name": "fedsgd"}}
+PROTOCOL = {
+    "paper": "stocfl", "feeds": "nothing", "assumed": ["all of it"], "model": "mlp8", "local": {"lr": 0.1},
+    "federation": {"builder": "rotated", "images": "digits", "clients": 8}, "rounds": 3, "methods": METHODS,
+    "cost": {"each": [10, 1], "b": [4, 0.5]},
+}  # fmt: skip
+TABLE = {"paper": "stocfl", "title": "T", "metric": "accuracy", "seeds": 3, "tolerance": 1.0,
+         "where": {"table": "Table 1"}}  # fmt: skip
+TABLES = {
+    "one": TABLE | {"protocol": "free", "rows": {
+        "A": {"label": "a", "printed": {"method": "A"}},
+        "personal B": {"label": "b", "model": "personal", "printed": {"method": "B"}},
+        "unprinted": {"label": "c"}}},
+    "two": TABLE | {"protocol": "gated", "extended": 5, "rows": {
+        "A": {"label": "a", "printed": {"method": "A"}}, "B": {"label": "b", "printed": {"method": "B"}},
+        "C": {"label": "b", "printed": {"method": "C"}}}},
+    "three": TABLE | {"protocol": "gated", "metric": "ari", "seeds": 4, "rows": {
+        "C": {"label": "a", "printed": {"method": "C"}}}},
+}  # fmt: skip
+LEFT_OUT = [
+    {"paper": "stocfl", "item": "a figure", "because": "no number stands in it"},
+    {"paper": "stocfl", "item": "D", "where": {"method": "D"}, "because": "the first reason counts"},
+    {"paper": "stocfl", "item": "all", "where": {"table": "Table 1"}, "because": "not the second"},
+    {"paper": "fesem", "item": "all", "where": {"method": ["A", "B"]}, "because": "of another paper"},
+]
+GATES = {"free": "none", "gated": {"baseline": "c", "classes": 10, "printed": {"method": "A"}}}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A folder for records, beside papers of seven printed numbers."""
+    entries = [{"paper": paper, "table": table, "dataset": "digits", "partition": "p", "setting": {"n_clients": 8},
+                "method": method, "metric": "accuracy", "value": value, "std": None}
+               for paper, table, method, value in PRINTED]  # fmt: skip
+    files = {"results": {"entries": entries, "in_text": []}, "tables": {"tables": TABLES, "left_out": LEFT_OUT},
+             "protocols": {"protocols": {"free": PROTOCOL, "gated": PROTOCOL}},
+             "claims": {"rules_since": date(2026, 1, 1), "gates": GATES}}  # fmt: skip
+    for name, content in files.items():
+        (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(content, sort_keys=False))
+    monkeypatch.setattr(papers, "PAPERS", tmp_path)
+    return tmp_path / "records"
+
+
+def seeds(folder, protocol, label, n, seconds=60, device="cpu", first=0, **final):
+    for seed in range(first, first + n):
+        path = record(folder, protocol, label, seed, device=device, **final)
+        whole = json.loads(path.read_text())
+        whole["provenance"]["seconds"] = seconds
+        path.write_text(json.dumps(whole))
+
+
+# ---------------------------------------------------------------------- rows
+def test_a_row_has_its_printed_number_its_metric_and_its_runs(folder):
+    seeds(folder, "free", "b", 1, personal_accuracy=0.5, accuracy=0.4)
+    a, b, c = ledger.rows("one", folder)
+    assert (a.name, a.label, a.printed, a.metric, a.measured) == ("A", "a", 90.0, "accuracy", None)
+    assert (b.name, b.label, b.printed, b.metric) == ("personal B", "b", 80.0, "personal_accuracy")
+    assert b.measured.values(b.metric) == {0: 50.0}
+    assert (c.name, c.label, c.printed, c.metric, c.measured) == ("unprinted", "c", None, "accuracy", None)
+
+
+@pytest.mark.parametrize("what", [lambda name, folder: list(ledger.rows(name, folder)), ledger.missing])
+def test_an_unknown_table_is_refused_with_the_nearest(what, folder):
+    with pytest.raises(ValueError, match=r"^table = 'onne': must be one of one, .* \(the nearest is one\)$"):
+        what("onne", folder)
+
+
+# ---------------------------------------------------------------------- what is missing
+def test_a_missing_run_takes_what_others_took_on_a_cpu_or_what_the_protocol_says(folder):
+    seeds(folder, "free", "a", 1, seconds=60)
+    seeds(folder, "free", "a", 1, seconds=180, first=4)  # (1 + 3) / 2 minutes
+    seeds(folder, "free", "a", 1, seconds=6000, device="cuda", first=5)
+    seeds(folder, "free", "c", 3)
+    assert ledger.missing("one", folder=folder) == [
+        Missing("free", "a", 1, 2, 1), Missing("free", "a", 2, 2, 1),
+        Missing("free", "b", 0, 4, 0.5), Missing("free", "b", 1, 4, 0.5), Missing("free", "b", 2, 4, 0.5),
+    ]  # fmt: skip
+    assert ledger.missing("one", [0, 9], folder) == [  # cheapest first
+        Missing("free", "c", 9, 1, 1), Missing("free", "a", 9, 2, 1),
+        Missing("free", "b", 0, 4, 0.5), Missing("free", "b", 9, 4, 0.5),
+    ]  # fmt: skip
+    assert [m.seed for m in ledger.missing("two", folder=folder) if m.label == "a"] == [0, 1, 2, 3, 4]  # extended
+    assert [m.label for m in ledger.missing("two", [0], folder)] == ["b", "a"]  # once, though two rows need it
+
+
+# ---------------------------------------------------------------------- every printed number
+def became(folder):
+    return [(c.entry["value"], c.state, c.seeds, c.early, c.tables, c.because) for c in ledger.coverage(folder)]
+
+
+REASONS = [
+    (60.0, NOT_RUN, 0, False, (), "the first reason counts"),
+    (50.0, NOT_RUN, 0, False, (), "of another paper"),
+    (40.0, NOT_RUN, 0, False, (), "of another paper"),
+    (30.0, NOT_RUN, 0, False, (), "of another paper"),
+]
+
+
+def test_what_became_of_each_printed_number(folder):
+    assert became(folder) == [
+        (90.0, RUNNABLE, 0, False, ("one", "two"), ""),
+        (80.0, RUNNABLE, 0, False, ("one", "two"), ""),
+        (70.0, RUNNABLE, 0, False, ("two", "three"), ""), *REASONS,
+    ]  # fmt: skip
+    seeds(folder, "free", "a", 2, accuracy=0.9)
+    seeds(folder, "gated", "a", 1, accuracy=0.9, ari=0.5)
+    seeds(folder, "gated", "b", 3, accuracy=0.9)
+    assert became(folder) == [  # what leans on a baseline that is missing counts where nothing else is measured
+        (90.0, MEASURED, 2, False, ("one", "two"), ""),
+        (80.0, MEASURED, 3, True, ("one", "two"), ""),
+        (70.0, MEASURED, 3, True, ("two", "three"), ""), *REASONS,
+    ]  # fmt: skip
+    seeds(folder, "free", "b", 1, personal_accuracy=0.9)
+    assert became(folder)[1] == (80.0, MEASURED, 1, False, ("one", "two"), "")
+    seeds(folder, "gated", "c", 1, accuracy=0.9)  # the gate opens
+    assert became(folder)[:3] == [
+        (90.0, MEASURED, 2, False, ("one", "two"), ""),
+        (80.0, MEASURED, 3, False, ("one", "two"), ""),
+        (70.0, MEASURED, 3, False, ("two", "three"), ""),
+    ]
+
+
+def test_a_number_with_neither_row_nor_reason_is_named_with_its_setting(folder, monkeypatch):
+    monkeypatch.setattr(ledger, "left_out", lambda: LEFT_OUT[2:3])
+    line = r"^printed number = .*'fesem'.*'Table 1'.*'A'.*'n_clients': 8.*: must be in a row of tables.yaml, or "
+    with pytest.raises(ValueError, match=line):
+        ledger.coverage(folder)
+
+
+def test_totals_by_hand(folder):
+    seeds(folder, "free", "a", 1, seconds=60, accuracy=0.9)
+    seeds(folder, "free", "a", 1, seconds=180, first=1, accuracy=0.9)
+    seeds(folder, "gated", "a", 3, seconds=120, accuracy=0.9, ari=0.5)
+    seeds(folder, "gated", "b", 2, seconds=60, accuracy=0.9)
+    # free: one run of a at 2 minutes, three of b at 4, three of c at 10; gated: two of a at 2, one of them for two
+    # tables, and three of b at 1
+    expected = {"printed": 7, "measured": 3, "firm": 0, "early": 2, "runnable": 0, "left out": 4, "runs": 12,
+                "hours": pytest.approx(51 / 60), "gpu_hours": pytest.approx(9 / 60)}  # fmt: skip
+    assert ledger.totals(folder) == expected  # early: B and C, beside which nothing else is measured
+    seeds(folder, "gated", "c", 1, accuracy=0.9)
+    after = ledger.totals(folder)
+    assert (after["measured"], after["firm"], after["early"], after["runs"]) == (3, 2, 0, 12)

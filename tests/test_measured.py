@@ -1,0 +1,97 @@
+"""What counts as measured: records of the present configuration, by seed, in the units of the papers."""
+
+import json
+
+import pytest
+from made import record
+
+from cflkit.workbook import measured
+from cflkit.workbook.measured import Measured
+
+P, UNSEEN = "mdicfl_rotmnist_r100", "stocfl_femnist_unseen"  # in the second, 0.3 of the clients never train
+
+
+def made(seed=0, moves=(), **final):
+    """A record as far as `Measured` looks at it; `moves` are (round, how many moved)."""
+    rows = [{"round": t, "moved": m} for t, m in moves]
+    return {"seed": seed, "config": {"rounds": 7}, "final": final, "rounds": [{"round": 0}, *rows]}
+
+
+def changed(path, place, **values):
+    """The record of a file, with other values in one of its parts."""
+    whole = json.loads(path.read_text())
+    inner = whole
+    for part in place.split("/") if place else ():
+        inner = inner[part]
+    inner.update(values)
+    return whole
+
+
+# ---------------------------------------------------------------------- values
+def test_shares_are_in_percent_and_all_else_is_as_it_is():
+    runs = Measured([made(0, accuracy=0.5, ari=0.25, clusters=4), made(3, accuracy=1, ari=None, clusters=2)])
+    assert runs.values() == {0: 50.0, 3: 100} and runs.percent() == [50.0, 100]
+    assert runs.values("ari") == {0: 0.25}  # a run without the number is left out
+    assert runs.values("clusters") == {0: 4, 3: 2} and runs.values("nmi") == {}
+    assert runs.rounds == 7 and Measured([made()]).rounds == 7
+
+
+def test_settled_is_the_last_round_in_which_anybody_moved():
+    wandering = made(1, [(1, 5), (2, 0), (3, 2), (4, 0)])
+    assert Measured([wandering, made(2, [(1, 0), (2, 0)])]).values("settled") == {1: 3, 2: 0}
+
+
+def test_a_number_has_two_decimals_its_spread_and_a_sign_where_asked():
+    assert measured.number([4.0]) == "4.00" and measured.number([4.0], sign=True) == "+4.00"
+    assert measured.number([1.0, 3.0]) == "2.00 ± 1.41"  # ddof 1: the root of 2
+    assert measured.number([-1.0, -3.0], sign=True) == "-2.00 ± 1.41"
+
+
+# ---------------------------------------------------------------------- which records count
+def test_only_records_of_the_label_and_of_its_present_configuration_count(tmp_path):
+    record(tmp_path, P, "ifca", 1, accuracy=0.9)
+    record(tmp_path, P, "ifca", 0, accuracy=0.8)
+    record(tmp_path, P, "fedavg", 5, accuracy=0.7)
+    stale = record(tmp_path, P, "ifca", 2, accuracy=0.6)
+    stale.write_text(json.dumps(changed(stale, "config/local", lr=0.123)))
+    stale.rename(stale.with_name(f"{measured.records.name(json.loads(stale.read_text()))}.json"))
+    assert measured.problems(tmp_path) == []
+    assert measured.measured(P, "ifca", tmp_path).values() == {0: pytest.approx(80), 1: pytest.approx(90)}
+    assert measured.measured(P, "cfl", tmp_path) is None
+    assert measured.cell(f"{P}/ifca", tmp_path)[0] == measured.measured(P, "ifca", tmp_path).values()
+
+
+def test_a_cell_is_a_protocol_a_label_and_a_metric(tmp_path):
+    record(tmp_path, P, "ifca", 0, accuracy=0.8, ari=0.5)
+    values, runs = measured.cell(f"{P}/ifca/ari", tmp_path)
+    assert values == {0: 0.5} and [run["label"] for run in runs] == ["ifca"]
+    assert measured.cell(f"{P}/cfl", tmp_path) == ({}, [])
+    with pytest.raises(ValueError, match=r"^protocol = 'mdicfl': must be one of "):
+        measured.cell("mdicfl/ifca", tmp_path)
+    with pytest.raises(ValueError, match=r"^label = 'ifka': must be one of .*the nearest is ifca"):
+        measured.cell(f"{P}/ifka", tmp_path)
+
+
+def test_whoever_never_trains_must_be_as_many_as_the_protocol_says(tmp_path):
+    path = record(tmp_path, UNSEEN, "fedavg", 0, accuracy=0.8)
+    last = json.loads(path.read_text())["config"]["rounds"]
+    for arrival, share in (([1] * 7 + [last + 1] * 3, True), ([1] * 6 + [last, *[last + 1] * 3], True),
+                           ([1] * 8 + [last + 1] * 2, False), ([1] * 6 + [last + 1] * 4, False)):  # fmt: skip
+        assert measured.fits(changed(path, "config", arrival=arrival)) == share
+    plain = record(tmp_path, P, "fedavg", 0, accuracy=0.8)
+    last = json.loads(plain.read_text())["config"]["rounds"]
+    assert measured.fits(changed(plain, "config", arrival=None))
+    assert measured.fits(changed(plain, "config", arrival=[1, last]))
+    assert not measured.fits(changed(plain, "config", arrival=[1, last + 1]))
+    assert not measured.fits(changed(plain, "config", arrival=[last + 1, last + 1]))
+
+
+def test_a_record_fits_by_protocol_label_and_every_setting(tmp_path):
+    path = record(tmp_path, "fesem_femnist_60_r60", "fedavg-equal", 0, accuracy=0.8)  # with rounds of its own
+    assert measured.fits(json.loads(path.read_text()))
+    others = [("", {"protocol": "nope"}), ("", {"label": "fedavg"}), ("", {"label": "nobody"}),
+              ("config", {"rounds": 60}), ("config", {"model": "mlp8"}), ("config/local", {"lr": 9}),
+              ("config/federation", {"builder": "rotated"}), ("config/method", {"name": "ifca"})]  # fmt: skip
+    for place, other in others:
+        assert not measured.fits(changed(path, place, **other)), (place, other)
+    assert measured.fits(changed(path, "config", evaluate_every=3))  # which the protocol leaves open
