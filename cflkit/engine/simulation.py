@@ -337,6 +337,6 @@ def digest(federation: Federation) -> str:
     """Short fingerprint of who holds what: a checkpoint of other data is refused."""
     total = hashlib.blake2b(digest_size=8)
     for part in (federation.train, federation.test):
-        for tensor in (part.index, part.y, part.offset, part.pool.sum(dtype=torch.int64)):
+        for tensor in (part.index, part.y, part.offset, part.pool.sum()):
             total.update(tensor.numpy().tobytes())
     return total.hexdigest()
