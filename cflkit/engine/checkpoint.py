@@ -97,30 +97,32 @@ class Checkpoint:
         if not file.exists():
             return None
         state = self._read(file)
-        theirs = json.loads(state["config"])
+        theirs = state["config"]
         for name, ours in self.config.items():
             line = f"of this configuration; {name} was {theirs.get(name)} and is now {ours}"
             require(name == "rounds" or theirs.get(name) == ours, "checkpoint", str(file), line)
-        done, wanted = len(json.loads(state["rounds"])) - 1, self.config["rounds"]
+        done, wanted = len(state["rounds"]) - 1, self.config["rounds"]
         require(wanted >= done, "rounds", wanted, f"at least the {done} that the checkpoint {file} holds")
         same = alike(state["network"], self.network)
         require(same, "checkpoint", str(file), "of this network; it was trained with another one")
         memory = self.memory()
         memory.restore(state["memory"])
-        return History(json.loads(state["rounds"]), state["seconds"], state["server"], memory)
+        return History(state["rounds"], state["seconds"], state["server"], memory)
 
     def _read(self, file: Path) -> dict:
         def home(storage, where: str):  # what was on a GPU goes to this run's; what was not stays
             return storage if where == "cpu" else storage.to(device=self.device)
 
-        state, damage = None, (OSError, EOFError, RuntimeError, ValueError, LookupError)
+        state, damage = {}, (OSError, EOFError, RuntimeError, ValueError, LookupError, TypeError)
         with contextlib.suppress(*damage, pickle.UnpicklingError, zipfile.BadZipFile):
             with zipfile.ZipFile(file) as archive:
                 whole = archive.testzip() is None  # torch.load does not look at the checksums
             if whole:
-                state = torch.load(file, map_location=home, weights_only=True)
-        parts = {"config", "network", "rounds", "seconds", "server", "memory"}
-        require(isinstance(state, dict) and parts <= state.keys(), "checkpoint", str(file),
+                kept = torch.load(file, map_location=home, weights_only=True)
+                state = kept | {name: json.loads(kept[name]) for name in ("config", "rounds")}
+        parts = {"config": dict, "network": dict, "rounds": list, "seconds": list, "server": dict, "memory": dict}
+        ok = all(isinstance(state.get(name), kind) for name, kind in parts.items())
+        require(ok and 0 < len(state["rounds"]) == len(state["seconds"]), "checkpoint", str(file),
                 "a whole checkpoint; delete this one to start anew")  # fmt: skip
         return state
 

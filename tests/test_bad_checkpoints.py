@@ -1,0 +1,135 @@
+"""Damaged checkpoints, one by one: a line that names the file and says what to do, and nothing is run."""
+
+import re
+import shutil
+import zipfile
+
+import pytest
+import torch
+
+from cflkit import federation, images
+from cflkit.engine.sgd import SGD
+from cflkit.engine.simulation import simulate
+from cflkit.methods import Ditto
+
+SETTINGS = {"model": "mlp8", "local": SGD(0.1), "rounds": 2, "personal_clients": 0, "progress": False}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The checkpoint of a run, and its federation."""
+    fed = federation.rotated(images.load("digits"), clients=4, samples_per_client=12)
+    folder = tmp_path_factory.mktemp("whole")
+    simulate(Ditto(), fed, checkpoint=folder, **SETTINGS)
+    return folder, fed
+
+
+def state(change):
+    """Write another state than what was kept, as whole a file as before."""
+
+    def damage(folder):
+        kept = torch.load(folder / "state.pt", weights_only=True)
+        change(kept)
+        torch.save(kept, folder / "state.pt")
+
+    return damage
+
+
+def row(change):
+    """Damage the file of the first client's row, or of the first two."""
+
+    def damage(folder):
+        change(*sorted((folder / "memory").iterdir())[:2])
+
+    return damage
+
+
+def swap(one, other):
+    content = one.read_bytes()
+    one.write_bytes(other.read_bytes())
+    other.write_bytes(content)
+
+
+def flip(file, text):
+    content = bytearray(file.read_bytes())
+    content[content.index(text)] ^= 1
+    file.write_bytes(content)
+
+
+def folder_instead(file):
+    file.unlink()
+    file.mkdir()
+
+
+def cut(file, end):
+    file.write_bytes(file.read_bytes()[:end])
+
+
+def without_entry(folder):
+    with zipfile.ZipFile(folder / "state.pt") as old, zipfile.ZipFile(folder / "new", "w") as new:
+        for name in old.namelist()[:-4]:
+            new.writestr(name, old.read(name))
+    (folder / "new").replace(folder / "state.pt")
+
+
+STATE = {
+    "empty": lambda folder: cut(folder / "state.pt", 0),
+    "cut short": lambda folder: cut(folder / "state.pt", -100),
+    "text": lambda folder: (folder / "state.pt").write_text("not a checkpoint"),
+    "a picture": lambda folder: (folder / "state.pt").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(99)),
+    "a folder": lambda folder: folder_instead(folder / "state.pt"),
+    "a bit": lambda folder: flip(folder / "state.pt", b"personal"),
+    "an entry of the archive is missing": without_entry,
+    "a list": lambda folder: torch.save([1, 2], folder / "state.pt"),
+    "another dictionary": lambda folder: torch.save({"weights": torch.zeros(3)}, folder / "state.pt"),
+    "code": lambda folder: torch.save({"config": print}, folder / "state.pt"),
+    "without rounds": state(lambda kept: kept.pop("rounds")),
+    "without the server": state(lambda kept: kept.pop("server")),
+    "rounds cut short": state(lambda kept: kept.update(rounds=kept["rounds"][:-9])),
+    "no rounds": state(lambda kept: kept.update(rounds="[]")),
+    "a round too few": state(lambda kept: kept["seconds"].append(1.0)),
+    "rounds that are a number": state(lambda kept: kept.update(rounds="3")),
+    "a configuration that is none": state(lambda kept: kept.update(config="{")),
+    "a server that is none": state(lambda kept: kept.update(server=None)),
+    "a memory that is none": state(lambda kept: kept.update(memory=3)),
+    "a network that is none": state(lambda kept: kept.update(network=None)),
+}
+ROWS = {
+    "missing": row(lambda one, _: one.unlink()),
+    "empty": row(lambda one, _: cut(one, 0)),
+    "cut short": row(lambda one, _: cut(one, -40)),
+    "text": row(lambda one, _: one.write_text("not a row")),
+    "another client's": row(swap),
+    "a folder": row(lambda one, _: folder_instead(one)),
+}
+
+
+@pytest.mark.parametrize("damage", STATE)
+def test_a_damaged_state(damage, whole, idle, tmp_path):
+    refused(STATE[damage], whole, tmp_path, r"checkpoint = '.*state\.pt': must be a whole checkpoint; delete .*")
+
+
+@pytest.mark.parametrize("damage", ROWS)
+def test_a_damaged_row(damage, whole, idle, tmp_path):
+    line = r"memory = '.*personal-\d-\d\.npz': must be the whole row of its client; delete its checkpoint .*"
+    refused(ROWS[damage], whole, tmp_path, line)
+
+
+@pytest.fixture
+def idle(monkeypatch):
+    """Whatever begins to work fails."""
+    for part in ("start", "round"):
+        monkeypatch.setattr(Ditto, part, lambda *_: pytest.fail("a damaged run was begun anew, or gone on with"))
+
+
+def refused(damage, whole, folder, line):
+    kept, fed = whole
+    shutil.copytree(kept, folder, dirs_exist_ok=True)
+    damage(folder)
+    with pytest.raises(ValueError) as caught:
+        simulate(Ditto(), fed, checkpoint=folder, **SETTINGS | {"rounds": 3})
+    assert re.fullmatch(line, str(caught.value)), str(caught.value)
+
+
+def test_there_are_more_than_ten():
+    assert len(STATE) + len(ROWS) >= 20
