@@ -22,7 +22,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 
 import cloudpickle
 import torch
@@ -174,7 +174,7 @@ class Courier:
             exchange.share(value, _packed(value, {}))
         return exchange
 
-    def submit(self, task: bytes, parcels: dict[str, bytes], lacking: Sequence[str]) -> Future:
+    def submit(self, task: bytes, parcels: dict[str, bytes], lacking: Sequence[str] = ()) -> Future:
         """Send a task, with the parcels that are `lacking` or that not every worker can have yet."""
         along = {n: data for n, data in parcels.items() if n in lacking or self._sent[n] < self._workers}
         self._sent.update(along.keys())
@@ -205,53 +205,31 @@ class Exchange:
             name = f"{digest}-{sum(other.startswith(digest) for other in self._parcels)}"
             self._names[id(value)], self._known[name], self._parcels[name] = name, value, data
 
-    def send(self, clients: list[int], received: dict, here: Callable[[], Uploaded]) -> "Errand":
-        """Send a chunk; `here` does the same in this process, should there be no worker."""
+    def send(self, clients: list[int], received: dict, here: Callable[[], Uploaded]) -> Callable[[], Uploaded]:
+        """Send a chunk, and give what waits for its uploads; `here` makes them in this process."""
         rows = {name: {client: self._memory.get(name, client) for client in clients if client in kept}
                 for name, kept in self._memory.rows.items()}  # fmt: skip
         task = self._courier.site, self._round, clients, self._work, received, rows
-        return Errand(self, _packed(task, self._names), here)
+        packed, future = _packed(task, self._names), None
+        with contextlib.suppress(BrokenExecutor):
+            future = self._courier.submit(packed, self._parcels)
+        return partial(self._bring, packed, future, here)
 
-    def submit(self, task: bytes, lacking: Sequence[str] = ()) -> Future:
-        """Send what was packed."""
-        return self._courier.submit(task, self._parcels, lacking)
-
-    def open(self, answer: bytes) -> Uploaded:
-        """What a chunk has uploaded; what its clients keep is put where the run keeps it."""
+    def _bring(self, task: bytes, future: Future | None, here: Callable[[], Uploaded]) -> Uploaded:
+        answer = None
+        with contextlib.suppress(BrokenExecutor):
+            answer = future and future.result()
+            while isinstance(answer, list):
+                answer = self._courier.submit(task, self._parcels, answer).result()
+        if not isinstance(answer, bytes):
+            _say_broken()
+            return here()
         self._courier.wire["answers"] += len(answer)
         uploads, anew = _Unpacker(answer, self._known).load()
         for kept, rows in anew.items():
             for client, row in rows.items():
                 self._memory.put(kept, client, row, self._round)
         return uploads
-
-
-class Errand:
-    """A chunk that is under way; to be asked for its result as a future is."""
-
-    def __init__(self, exchange: Exchange, task: bytes, here: Callable[[], Uploaded]):
-        self._exchange, self._task, self._here, self._future = exchange, task, here, None
-        with contextlib.suppress(BrokenExecutor):
-            self._future = exchange.submit(task)
-
-    def result(self) -> Uploaded:
-        """Wait for what the chunk uploads."""
-        try:
-            answer = self._future and self._future.result()
-            while isinstance(answer, list):
-                self._future = self._exchange.submit(self._task, answer)
-                answer = self._future.result()
-        except BrokenExecutor:
-            answer = None
-        if answer is not None:
-            return self._exchange.open(answer)
-        _say_broken()
-        return self._here()
-
-    def cancel(self) -> None:
-        """Nobody will ask any more."""
-        if self._future:
-            self._future.cancel()
 
 
 @cache

@@ -217,20 +217,18 @@ class Network:
                 def begin(here):
                     return exchange.send(clients[here].tolist(), received(here), partial(done, here))
             else:
-                begin = partial(self._pool(stack).submit, _on_one_thread, done)
-            stack.callback(lambda: [rest.cancel() for _, rest in begun])  # where one has failed
+                pool = self._executor or stack.enter_context(ThreadPoolExecutor(self._workers))
+
+                def begin(here):
+                    return pool.submit(_on_one_thread, done, here).result
             for here in chunks:
                 begun.append((here, begin(here)))
                 if len(begun) > self._workers:
-                    first, errand = begun.popleft()
-                    yield first, errand.result()
+                    first, uploads = begun.popleft()
+                    yield first, uploads()
             while begun:
-                first, errand = begun.popleft()
-                yield first, errand.result()
-
-    def _pool(self, stack: ExitStack) -> Executor:
-        """The threads that were given, or some for this exchange alone."""
-        return self._executor or stack.enter_context(ThreadPoolExecutor(self._workers))
+                first, uploads = begun.popleft()
+                yield first, uploads()
 
     def _work(self, clients: Tensor, work: Callable, received: dict) -> dict[str, Part | Tensor]:
         ids = clients.tolist()
