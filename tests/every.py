@@ -4,7 +4,7 @@ import torch
 from torch import nn
 
 from cflkit import methods
-from cflkit.engine.memory import Memory
+from cflkit.testing.promises import bits, remembered
 
 SMALL = {
     "lcfed": {"k": 3, "rank": 3},
@@ -46,6 +46,7 @@ SWITCHES = {  # for resuming and trainers, which may depend on every switch
     "fedcg bare": ("fedcg", {"residual": False}),
 }
 ALL = VARIANTS | SWITCHES
+__all__ = ["ALL", "SMALL", "SWITCHES", "VARIANTS", "Convolution", "bits", "make", "model", "remembered"]
 
 
 def make(variant, federation):
@@ -70,19 +71,3 @@ class Convolution(nn.Sequential):
 def model(variant):
     """A small model that the method takes: graph layers stand beside a convolution."""
     return Convolution if variant.startswith("fedcg") else "mlp16"
-
-
-def bits(value):
-    """Everything in a tree of tensors and numbers, comparable with == to the last bit."""
-    if isinstance(value, dict):
-        return {name: bits(part) for name, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [bits(part) for part in value]
-    if isinstance(value, torch.Tensor):
-        return str(value.dtype), tuple(value.shape), value.contiguous().numpy().tobytes()
-    return repr(value)
-
-
-def remembered(memory: Memory):
-    """What every client keeps, wherever it lies, comparable with ==."""
-    return {name: {c: bits(memory.get(name, c)) for c in sorted(rows)} for name, rows in memory.state().items()}

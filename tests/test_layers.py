@@ -9,7 +9,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 FILES = sorted((ROOT / "cflkit").rglob("*.py"))
 WORKBOOK_ONLY = ("yaml", "matplotlib", "seaborn", "papermill", "nbformat", "nbclient", "jinja2")
-LEVEL = {"checks": 0, "rng": 0, "data": 1, "models": 1, "engine": 2, "methods": 3, "workbook": 4}
+LEVEL = {"checks": 0, "rng": 0, "data": 1, "models": 1, "engine": 2, "methods": 3, "testing": 4, "workbook": 5}
 
 
 def module(file):

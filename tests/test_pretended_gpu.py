@@ -5,13 +5,14 @@ import pytest
 import torch
 import torch.nn.functional as F
 from every import ALL, make, model
-from pretend import Pretended, gpu
 from torch import nn
 from torch.func import grad, vmap
 from transfers import CLIENTS, counted
 
 from cflkit.engine.simulation import simulate
 from cflkit.methods import FedAvg
+from cflkit.testing.pretend import Pretended, gpu
+from cflkit.testing.promises import close
 
 
 # ---------------------------------------------------------------------- the device itself
@@ -165,17 +166,6 @@ every_variant = pytest.mark.parametrize(
 )
 
 
-def equal(found, expected):
-    """Whether two trees of tensors and numbers are the same up to rounding, wherever they lie."""
-    if isinstance(expected, dict):
-        assert set(found) == set(expected)
-        return all(equal(found[name], expected[name]) for name in expected)
-    if isinstance(expected, torch.Tensor):
-        found = found.cpu()
-        return found.dtype == expected.dtype and torch.allclose(found, expected, rtol=0, atol=1e-10)
-    return found == expected
-
-
 @every_variant
 def test_a_method_does_there_what_it_does_on_the_cpu(variant, fed, settings_of_a_run):
     settings = settings_of_a_run | {"rounds": 2, "model": model(variant), "evaluate_every": 9, "chunk": 4}
@@ -183,9 +173,9 @@ def test_a_method_does_there_what_it_does_on_the_cpu(variant, fed, settings_of_a
     with gpu():
         found = simulate(make(variant, fed), fed, **settings, device="cuda")
         assert any(isinstance(v, Pretended) for v in found.server.values()) or variant == "local"
-        assert equal(found.server, usual.server)
-        assert equal(found.memory.state(), usual.memory.state())
-        assert equal(found.rounds, usual.rounds)
+        assert close(found.server, usual.server)
+        assert close(found.memory.state(), usual.memory.state())
+        assert close(found.rounds, usual.rounds)
 
 
 @pytest.mark.parametrize("trainer", ["lean", "shared"])
@@ -195,7 +185,7 @@ def test_other_trainers_run_there_too(variant, trainer, fed, settings_of_a_run):
     usual = simulate(make(variant, fed), fed, **settings)
     with gpu():
         found = simulate(make(variant, fed), fed, **settings, device="cuda", chunk=32)
-        assert equal(found.server, usual.server) and equal(found.rounds, usual.rounds)
+        assert close(found.server, usual.server) and close(found.rounds, usual.rounds)
 
 
 class Dropping(nn.Sequential):

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import torch
 from every import ALL, make, model
-from pretend import gpu
 
 from cflkit import federation, images
 from cflkit.engine.memory import Memory
 from cflkit.engine.sgd import SGD
 from cflkit.engine.simulation import Simulation
+from cflkit.testing.pretend import gpu
 
 CLIENTS = 4, 8
 

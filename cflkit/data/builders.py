@@ -346,7 +346,7 @@ def build(config: dict) -> Federation:
     ----------
     config : dict
         ``builder`` and ``images`` (what :func:`~cflkit.data.images.load` takes, or a list of such), the builder's
-        options, perhaps ``subset``.
+        options, perhaps ``subset`` and ``validating``.
 
     Raises
     ------
@@ -358,9 +358,11 @@ def build(config: dict) -> Federation:
     for key in ("builder", "images"):
         require(key in options, "config", sorted(map(str, options)), f"a dict with {key!r}")
     name, images, subset = options.pop("builder"), options.pop("images"), options.pop("subset", None)
+    validating = options.pop("validating", False)
     known(BUILDERS, name, "builder")
     loaded = [_load(image) for image in images] if isinstance(images, list | tuple) else _load(images)
     made = BUILDERS[name].of(loaded, **options)
+    made = made.validating() if validating else made
     return made if subset is None else made.subset(expand(subset))
 
 

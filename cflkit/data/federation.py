@@ -153,6 +153,21 @@ class Federation(Checked):
         cells = torch.bincount(client * self.classes + self.train.y, minlength=self.clients * self.classes)
         return cells.view(self.clients, self.classes)
 
+    def validating(self) -> "Federation":
+        """Return the federation whose clients are tested on their validation data, to choose parameters on.
+
+        Raises
+        ------
+        ValueError
+            If nothing was set apart for validation.
+        """
+        there = self.validation is not None
+        require(there, "validation", None, "set apart: give the builder a validation_fraction, such as 0.2")
+        ids = expand(self.config["subset"]) if "subset" in self.config else np.arange(self.clients)
+        order = torch.from_numpy(ids.argsort())  # as if the part had been taken afterwards
+        held, config = self.validation.take(order), self.config | {"validating": True}
+        return replace(self, test=held, test_of=order.argsort(), validation=None, config=config)
+
     def subset(self, ids: Sequence[int]) -> "Federation":
         """Return the federation of those clients, in that order, and of the test sets they need.
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -145,6 +146,39 @@ def _images(name: str, columns: datasets.Columns, source: str | dict) -> Images:
             columns[column] = torch.as_tensor(columns[column]).to(kind)
     extra = {k: torch.as_tensor(v) for k, v in columns.pop("extra", {}).items()}
     return Images(name, (x[:, None] if x.ndim == 3 else x).contiguous(), extra=extra, source=source, **columns)
+
+
+def of(
+    x: Tensor | np.ndarray, y: Tensor | np.ndarray, user: Tensor | np.ndarray | None = None, *,
+    train: Tensor | np.ndarray | None = None, cluster: Tensor | np.ndarray | None = None, name: str = "own",
+) -> Images:
+    """Make images of what is in memory already; a builder's configuration cannot load them again.
+
+    Parameters
+    ----------
+    x : Tensor or array
+        Grey ``(n, H, W)`` or ``(n, C, H, W)``: bytes, integers in 0..255, or floats in [0, 1].
+    y : Tensor or array
+        ``(n,)`` labels, from 0 on.
+    user : Tensor or array, optional
+        ``(n,)`` integers: the client behind each picture, for :class:`~cflkit.data.builders.ByUser`.
+    train : Tensor or array, optional
+        ``(n,)`` booleans: the training split; all of them if None, and then builders want ``test="own"``.
+    cluster : Tensor or array, optional
+        ``(n,)`` integers: the true cluster of each picture's user.
+    name : str
+        What to call them.
+
+    Raises
+    ------
+    ValueError
+        If a pixel, label or shape is not allowed; one line.
+    """
+    arrays = {"x": x, "y": y, "user": user, "train": train, "cluster": cluster}
+    arrays = {key: np.asarray(value) for key, value in arrays.items() if value is not None}
+    extra = {"cluster": arrays.pop("cluster")} if "cluster" in arrays else {}
+    arrays = {"train": np.ones(len(arrays["y"]), bool)} | arrays | {"x": datasets.to_bytes(arrays["x"], name)}
+    return _images(name, arrays | {"classes": int(arrays["y"].max(initial=0)) + 1, "extra": extra}, name)
 
 
 def names() -> list[str]:

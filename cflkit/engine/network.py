@@ -7,8 +7,10 @@ where floats are counted, so traffic is measured from the messages and not from 
 import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +19,7 @@ from torch import Tensor
 
 from cflkit import rng
 from cflkit.engine.clients import Data
+from cflkit.engine.courier import Courier
 from cflkit.engine.local import Local
 from cflkit.engine.memory import ChunkMemory, Memory
 from cflkit.engine.rows import Dense, Part, Pick, Rows, part
@@ -103,9 +106,10 @@ class Network:
         chunk: int,
         data: Callable[[list[int]], Data],
         workers: int = 1,
+        executor: Executor | Courier | None = None,
     ):
         self.task, self._memory, self._local, self._chunk, self._data = task, memory, local, chunk, data
-        self._workers = workers
+        self._workers, self._executor = workers, executor
         self.round = local.round
         self.down = self.up = 0
 
@@ -154,13 +158,13 @@ class Network:
         """
         down, per_client, known = down or {}, per_client or {}, known or {}
 
-        def done(here: slice) -> dict[str, Part | Tensor]:
+        def received(here: slice) -> dict:
             own = {k: v.take(here) if isinstance(v, Pick) else v[here] for k, v in per_client.items()}
-            return self._work(clients[here], work, {**known, **down, **own})
+            return {**known, **down, **own}
 
+        tables = [v.table for v in per_client.values() if isinstance(v, Pick)]
         arriving = _Arriving(mean or {})
-        chunks = [slice(i, i + self._chunk) for i in range(0, len(clients), self._chunk)]
-        for here, uploads in zip(chunks, self._in_turn(done, chunks), strict=True):
+        for here, uploads in self._in_turn(clients, work, received, [*known.values(), *down.values(), *tables]):
             arriving.add(uploads, here)
         if len(clients):
             own = (v[0] for v in per_client.values())
@@ -193,24 +197,48 @@ class Network:
         self.up += arriving.floats
         return Uploads(arriving.rows(), clients, self.task.sizes[clients])
 
-    def _in_turn(self, done: Callable, chunks: list[slice]) -> Iterator[dict[str, Part | Tensor]]:
-        """What every chunk returns, in order; with several workers, that many are under way and one more waits."""
-        if self._workers == 1 or len(chunks) == 1:
-            yield from map(done, chunks)
+    def _in_turn(
+        self, clients: Tensor, work: Callable, received: Callable[[slice], dict], shared: list[Tensor]
+    ) -> Iterator[tuple[slice, dict[str, Part | Tensor]]]:
+        """What every chunk returns, in order; as many as there are workers are under way, and one more waits."""
+        chunks = [slice(i, i + self._chunk) for i in range(0, len(clients), self._chunk)]
+
+        def done(here: slice) -> dict[str, Part | Tensor]:
+            return self._work(clients[here], work, received(here))
+
+        if self._executor is None and (self._workers == 1 or len(chunks) == 1):
+            yield from ((here, done(here)) for here in chunks)
             return
-        with ThreadPoolExecutor(self._workers, initializer=torch.set_num_threads, initargs=(1,)) as pool:
-            begun: deque = deque()
-            for chunk in chunks:
-                begun.append(pool.submit(done, chunk))
+        begun: deque = deque()
+        with ExitStack() as stack:
+            if isinstance(self._executor, Courier):
+                exchange = self._executor.exchange(work, shared, self._memory, self.round)
+
+                def begin(here):
+                    return exchange.send(clients[here].tolist(), received(here), partial(done, here))
+            else:
+                pool = self._executor or stack.enter_context(ThreadPoolExecutor(self._workers))
+
+                def begin(here):
+                    return pool.submit(_on_one_thread, done, here).result
+            for here in chunks:
+                begun.append((here, begin(here)))
                 if len(begun) > self._workers:
-                    yield begun.popleft().result()
+                    first, uploads = begun.popleft()
+                    yield first, uploads()
             while begun:
-                yield begun.popleft().result()
+                first, uploads = begun.popleft()
+                yield first, uploads()
 
     def _work(self, clients: Tensor, work: Callable, received: dict) -> dict[str, Part | Tensor]:
         ids = clients.tolist()
         memory = ChunkMemory(self._memory, ids, self.round, self.task.model.device)
         return work(received, memory, self._data(ids), self._local)
+
+
+def _on_one_thread(done: Callable, here: slice) -> dict[str, Part | Tensor]:
+    torch.set_num_threads(1)  # several on busy cores are many times slower
+    return done(here)
 
 
 class _Arriving:

@@ -8,8 +8,9 @@ import contextlib
 import hashlib
 import time
 from collections.abc import Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
 from dataclasses import KW_ONLY, asdict, dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -23,9 +24,9 @@ from cflkit.data.federation import Federation
 from cflkit.engine import fast, metrics
 from cflkit.engine.checkpoint import Checkpoint, fingerprint
 from cflkit.engine.clients import Data
+from cflkit.engine.courier import Courier, Site
 from cflkit.engine.evaluation import Scorer, Scoring
 from cflkit.engine.history import History
-from cflkit.engine.local import Local
 from cflkit.engine.memory import Memory
 from cflkit.engine.network import Network, Task
 from cflkit.engine.sgd import SGD
@@ -101,9 +102,15 @@ class Simulation(Checked):
     chunk : int, optional
         Clients trained and held together. Bounds memory and changes no result. If None, 32, and on a GPU as many as
         fit (:func:`fitting`).
-    workers : int
-        Threads, one for each core to be used, that train chunks side by side; changes no bit of a result. Networks
-        with dropout draw from one generator, and train in one thread whatever is asked for.
+    workers : int, optional
+        How many chunks are trained side by side; changes no bit of a result. Without an executor, as many threads
+        are started, 1 if None; with one, say how many tasks it does at once. Networks with dropout draw from one
+        generator, and train in one thread whatever is asked for.
+    executor : concurrent.futures.Executor, optional
+        Whose workers train chunks: a pool of threads or processes, a Dask cluster's
+        (:func:`cflkit.engine.courier.dask`). Each worker receives the training data once, and a model once a round.
+        What clients keep travels with them, so that a worker may die. Scoring, and what passes through clients one
+        after another (``net.chain``), stay in this process.
     evaluate_every : int
         Score every so many rounds (and the first and the last).
     personal_clients : int
@@ -140,7 +147,8 @@ class Simulation(Checked):
     device: str | torch.device = "cpu"
     trainer: Literal["auto", "lean", "stacked", "shared", "compiled"] = "auto"
     chunk: Count | None = None
-    workers: Count = 1
+    workers: Count | None = None
+    executor: Executor | None = None
     evaluate_every: Count = 1
     personal_clients: Natural = 100
     personal_every: Count | None = None
@@ -155,6 +163,8 @@ class Simulation(Checked):
         method, federation = self.method, self.federation
         ready = callable(getattr(method, "round", None)) and not isinstance(method, type)
         require(ready, "method", method, "a method with its hyper-parameters, such as FedAvg()")
+        told = self.executor is None or self.workers is not None
+        require(told, "workers", None, "how many tasks the executor does at once")
         self.schedule = schedule(federation.clients, self.participation, self.rounds, self.seed, self.arrival)
         given, self.model = self.model, self._build()
         self._network = fingerprint(self.model, federation.shape)
@@ -191,7 +201,10 @@ class Simulation(Checked):
         self._chunk_in_config = None if gpu and self.chunk is None else self.chunk or CPU_CHUNK
         self.trainer = "stacked" if gpu and self.trainer == "auto" else self.trainer
         self.chunk = self.chunk or (fitting(self.model) if gpu else CPU_CHUNK)
-        self.workers = 1 if self.model.has_dropout or self.debug else self.workers
+        threads = self.executor is None or isinstance(self.executor, ThreadPoolExecutor)
+        if self.debug or (self.model.has_dropout and threads):
+            self.executor = self.workers = None
+        self.workers = self.workers or 1
         self.trainers = fast.trainers(self.trainer, self.debug)
 
     def _scoring(self) -> tuple[Scorer, Scoring]:
@@ -276,8 +289,8 @@ class Simulation(Checked):
 
     def network(self, round: int, memory: Memory) -> Network:
         """The clients as the server reaches them in `round`; for joins and experiments after training too."""
-        local = Local(self.model, self.local, self.seed, round, self.trainers)
-        return Network(self.task, memory, local, 1 if self.debug else self.chunk, self._data, self.workers)
+        local, chunk = self.site.local(round), 1 if self.debug else self.chunk
+        return Network(self.task, memory, local, chunk, self._data, self.workers, self.courier or self.executor)
 
     def evaluate(self, server: dict, memory: Memory, clients: Tensor | None = None) -> dict[str, float]:
         """Score the models that serve `clients`; all that take part, and the others apart, if None."""
@@ -299,8 +312,20 @@ class Simulation(Checked):
             each[name] = everybody.tolist()
         return each
 
+    @cached_property
+    def site(self) -> Site:
+        """What it takes to play any client."""
+        data = self.federation.train, self.scorer.pixels, self.federation.classes
+        return Site(self.model, *data, self.local, self.seed, self.trainers)
+
+    @cached_property
+    def courier(self) -> Courier | None:
+        """What takes chunks to workers that share no memory with this process, and counts the bytes; or None."""
+        near = self.executor is None or isinstance(self.executor, ThreadPoolExecutor)
+        return None if near else Courier(self.executor, self.workers, self.site)
+
     def _data(self, clients: list[int]) -> Data:
-        return Data(self.federation.train, clients, self.scorer.pixels, self.federation.classes)
+        return self.site.data(clients)
 
     def _row(self, t: int, net: Network, before: Tensor | None, history: History) -> dict:
         """Measure one round: traffic always, clusters where the method has any, scores when due."""

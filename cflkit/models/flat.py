@@ -64,7 +64,7 @@ class Model:
         look: Callable | None = None,
     ):
         self.make, self.dtype, self.device, self.quicken = make, dtype, torch.device(device), quicken
-        self._look = look or (lambda model, shape: None)
+        self._look = look
         self.module = self._build(0)
         self._quick = quicken(copy.deepcopy(self.module)) if quicken else self.module
         # structure without weights: cheap to copy
@@ -85,6 +85,10 @@ class Model:
         kinds = list(self.module.modules())
         self.has_dropout = any(isinstance(m, nn.modules.dropout._DropoutNd) for m in kinds)
         self.has_batchnorm = any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in kinds)
+
+    def __reduce__(self):
+        """Another process builds it anew; weights are no part of it."""
+        return Model, (self.make, self.dtype, self.device, self.quicken, self._look)
 
     def like(self, make: Callable[[], nn.Module]) -> "Model":
         """Another architecture, in the same precision and place."""
@@ -135,7 +139,7 @@ class Model:
         """Logits (n, classes) of images `x` (n, C, H, W) under `vector` (size,), in evaluation mode."""
         looking = not torch.is_grad_enabled()
         by_images = x.requires_grad and not vector.requires_grad
-        faster = self._look(self, x.shape[1:]) if looking or by_images else None
+        faster = self._look(self, x.shape[1:]) if self._look and (looking or by_images) else None
         if faster is not None:
             return faster(vector.contiguous(), x.contiguous())
         return functional_call(self.lent(quick=looking).eval(), self.views(vector), (x,))

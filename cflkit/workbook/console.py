@@ -150,8 +150,9 @@ def _add_notebooks(add) -> None:
     command.add_argument("-o", "--out", type=Path, help="a new file for the executed notebook "
                          "(default: runs/CHAPTER.ipynb, or with the next free number)")  # fmt: skip
     command.add_argument("--list", action="store_true", help="list the chapter's parameters and stop")
-    command = add("check", _check, "refuse notebooks and pages whose numbers prove nothing")
-    command.add_argument("notebook", nargs="*", type=Path, help="by default every notebook and page of the book")
+    command = add("check", _check, "try a file's methods, or refuse notebooks that prove nothing")
+    command.add_argument("file", nargs="*", type=Path, help="a .py with methods, whose promises are tried, or a "
+                         ".ipynb (default: every notebook and page of the book)")  # fmt: skip
     command = add("refresh", _refresh, "run notebooks again and store what they print")
     command.add_argument("notebook", nargs="+", type=Path, help="the path of a notebook")
     add("pages", _pages, "write the book's tables and verdicts from the run records", of_the_book=True)
@@ -256,9 +257,14 @@ def _chapter(options) -> None:
 
 
 def _check(options) -> int:
-    if not options.notebook:
+    methods = [path for path in options.file if path.suffix == ".py"]
+    broken = sum([_promises(path) for path in methods])
+    if methods and len(methods) == len(options.file):
+        return int(broken > 0)
+    if not options.file:
         places.need_book()
-    paths, pages = options.notebook or notebooks.chapters(), [] if options.notebook else places.BOOK.glob("*.md")
+    paths = [path for path in options.file if path not in methods] or notebooks.chapters()
+    pages = [] if options.file else places.BOOK.glob("*.md")
     problems, total = [], 0
     for path in paths:
         lines, compared = proof.problems(path)
@@ -271,7 +277,20 @@ def _check(options) -> int:
         problems += [f"{page.name}: has the number {number} typed in its prose" for number in typed]
     for line in problems:
         print(line, file=sys.stderr)
-    return int(bool(problems))
+    return int(bool(problems or broken))
+
+
+def _promises(path: Path) -> int:
+    """Try every promise of the methods in a file, and say which hold; returns how many do not."""
+    from cflkit.testing import promises  # PyTorch's inner parts, which other commands do without
+
+    broken = 0
+    for kind in promises.methods_of(path):
+        print(f"{path.name}: {kind.__name__}")
+        for sentence, line in promises.check(kind()):
+            print(f"  {'BROKEN' if line else 'ok':6} {sentence}" + f"\n         {line}" * bool(line), flush=True)
+            broken += bool(line)
+    return broken
 
 
 def _refresh(options) -> None:

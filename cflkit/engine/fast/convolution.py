@@ -125,6 +125,10 @@ class Partly(Part):
         self.layer = layer_of(model)
         self._version = start.table._version
 
+    def __setstate__(self, state: dict):
+        """A copy that came from another process is counted anew."""
+        self.__dict__ = state | {"_version": state["start"].table._version}
+
     def row(self, i: int) -> Tensor:
         """Build client `i`'s layer at the first call."""
         if self.factors[i] is not None:

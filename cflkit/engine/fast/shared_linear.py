@@ -191,6 +191,10 @@ class Factored(Part):
         self.shape, self.dtype, self.device = (len(tails), net.first + tails.shape[1]), a.dtype, a.device
         self._versions = [base.table._version for base, _ in bases]
 
+    def __setstate__(self, state: dict):
+        """Copies that came from another process are counted anew."""
+        self.__dict__ = state | {"_versions": [base.table._version for base, _ in state["bases"]]}
+
     def dense(self) -> Tensor:
         """Build all vectors (m, P)."""
         built = self.tails.new_empty(self.shape)

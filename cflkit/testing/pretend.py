@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import cflkit
 
-LIBRARY = Path(cflkit.__file__).parent
+LIBRARY = Path(cflkit.__file__).parent  # but for this room
 OUTSIDE = torch.device("cuda", 0)  # how a tensor names its place
 INSIDE = torch.device("meta")  # what PyTorch takes the place for: of "cuda" it would ask the driver
 CPU = torch.device("cpu")
@@ -171,9 +171,13 @@ def _crosses(function, args, kwargs, here, there, lies) -> bool:
 def _line() -> str:
     """Where in the library we are: ``file:line``."""
     frame = sys._getframe()
-    while frame and not Path(frame.f_code.co_filename).is_relative_to(LIBRARY):
+    while frame and not (_file(frame).is_relative_to(LIBRARY) and _file(frame).parent != Path(__file__).parent):
         frame = frame.f_back
-    return f"{Path(frame.f_code.co_filename).relative_to(LIBRARY)}:{frame.f_lineno}" if frame else "elsewhere"
+    return f"{_file(frame).relative_to(LIBRARY)}:{frame.f_lineno}" if frame else "elsewhere"
+
+
+def _file(frame) -> Path:
+    return Path(frame.f_code.co_filename)
 
 
 class _Names(TorchFunctionMode):

@@ -1,0 +1,171 @@
+"""What strangers bring: images, validation data, methods; and what tells that a method is wrong."""
+
+import json
+import textwrap
+
+import numpy as np
+import pytest
+import torch
+from every import VARIANTS, make, model
+
+from cflkit import federation, images
+from cflkit.engine.simulation import simulate
+from cflkit.methods import FedAvg
+from cflkit.testing import promises
+
+# ---------------------------------------------------------------------- images and validation
+GREY = np.arange(6 * 4).reshape(6, 2, 2)
+
+
+def test_images_of_what_is_in_memory():
+    found = images.of(GREY, [0, 1, 2, 0, 1, 2], [7, 7, 7, 9, 9, 9], cluster=np.array([1, 1, 1, 0, 0, 0]))
+    assert found.x.dtype == torch.uint8 and found.x.shape == (6, 1, 2, 2)
+    assert found.x.flatten().tolist() == list(range(24))
+    assert found.classes == 3 and found.train.all() and found.name == "own"
+    fed = federation.by_user(found, test="own", test_fraction=0.4)
+    assert (fed.clients, fed.cluster.tolist(), fed.train.sizes.tolist()) == (2, [1, 0], [2, 2])
+    colour = images.of(torch.rand(2, 3, 4, 5), torch.tensor([0, 1]), train=torch.tensor([True, False]), name="mine")
+    assert colour.shape == (3, 4, 5) and colour.train.tolist() == [True, False] and colour.user is None
+    with pytest.raises(ValueError, match=r"^mine: x = \[2.0\]: must be in \[0, 1\] for float64 pixels$"):
+        images.of(np.full((1, 2, 2), 2.0), [0], name="mine")
+    with pytest.raises(ValueError, match=r"^own: y.shape = \(2,\): must be \(6,\)$"):
+        images.of(GREY, [0, 1])
+
+
+def test_a_federation_is_tested_on_its_validation_data_while_parameters_are_chosen(digits):
+    fed = federation.rotated(digits, clients=8, samples_per_client=20, validation_fraction=0.25)
+    choosing = fed.validating()
+    assert torch.equal(choosing.test.index, fed.validation.index)
+    assert choosing.train is fed.train and choosing.validation is None
+    assert choosing.test_of.tolist() == list(range(8)) and choosing.test.sizes.tolist() == [5] * 8
+    for part in (choosing.subset([5, 2]), fed.subset([5, 2]).validating()):
+        assert part.test_of.tolist() == [1, 0] and torch.equal(part.test.rows(1)[0], fed.validation.rows(5)[0])
+        again = federation.build(json.loads(json.dumps(part.config)))
+        assert torch.equal(again.test.index, part.test.index) and again.test_of.tolist() == [1, 0]
+    with pytest.raises(ValueError, match=r"^validation = None: must be set apart: give the builder"):
+        choosing.validating()
+
+
+# ---------------------------------------------------------------------- the package's own methods
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_every_method_survives_a_kill_after_an_exchange(variant, fed, settings_of_a_run):
+    promises.survives_a_kill(make(variant, fed), fed, settings_of_a_run | {"model": model(variant)})
+
+
+# ---------------------------------------------------------------------- a stranger's method
+RIGHT = """
+    from dataclasses import dataclass
+
+    import torch
+
+    from cflkit.checks import Positive
+    from cflkit.methods.base import Method, one_for_all
+
+    SEEN = [0.0]
+
+
+    @dataclass(frozen=True)
+    class Mine(Method):
+        '''Move the global model to the mean of the clients' models.'''
+
+        step: Positive = 1.0
+        name = "mine"
+
+        def start(self, net):
+            return {"model": net.task.init()[0]}
+
+        def round(self, server, clients, net):
+            up = net.call(clients, self.client, down={"model": server["model"]})
+            return {"model": server["model"].lerp(up["model"].mean(), self.step)}
+
+        def client(self, down, memory, data, local):
+            return {"model": local.sgd(down["model"], data)}
+
+        def serve(self, server, clients, net):
+            return one_for_all(server["model"], clients)
+"""
+WRONG = {  # each breaks one promise: what is replaced, by what, and what is said of it
+    "leaves_the_old_state_alone": (
+        'return {"model": server["model"].lerp(up["model"].mean(), self.step)}',
+        'return {"model": server["model"].lerp_(up["model"].mean(), self.step)}',
+        "a round changed the state that it was given",
+    ),
+    "sees_no_test_image": (
+        'up["model"].mean(), self.step)}',
+        'up["model"].mean() + SEEN[0], self.step)}\n\n'
+        "        def predict(self, model, vector, x):\n"
+        "            SEEN[0] = float(x.mean())\n"
+        "            return model.forward(vector, x)",
+        "the server's state depends on test images",
+    ),
+    "is_moved_by_every_sampled_client": (
+        'up["model"].mean()', 'up["model"][:-1].mean(0)', "was sampled, and its data changed nothing",
+    ),
+    "chunks_and_trainers_change_rounding_only": (
+        'return {"model": local.sgd(down["model"], data)}',
+        'rows = local.sgd(down["model"], data).dense()\n            return {"model": rows + rows.max(0).values}',
+        "'model' depends on the chunk or the trainer (lean)",
+    ),
+    "workers_change_no_bit": (
+        'return {"model": local.sgd(down["model"], data)}',
+        'SEEN[0] += 1.0\n            return {"model": local.sgd(down["model"], data)}\n\n'
+        "        def log(self, server):\n            return {'exchanges': SEEN[0]}",
+        "the rounds differ",
+    ),
+    "survives_a_kill": (
+        'up = net.call(clients, self.client, down={"model": server["model"]})',
+        'SEEN[0] += 1 - 2 * (SEEN[0] > 0)\n'
+        '            up = net.call(clients, self.client, down={"model": server["model"] + SEEN[0]})',
+        "killed and started again: the server differs",
+    ),
+    "runs_on_a_gpu": ('up["model"].mean()', 'torch.from_numpy(up["model"].mean().numpy())', "Tensor.cpu"),
+}  # fmt: skip
+
+
+def written(folder, source=RIGHT):
+    file = folder / "mine.py"
+    file.write_text(textwrap.dedent(source))
+    return file
+
+
+def test_a_strangers_method_keeps_every_promise(tmp_path):
+    (kind,) = promises.methods_of(written(tmp_path))
+    found = list(promises.check(kind()))
+    assert [line for _, line in found] == [""] * len(promises.PROMISES)
+    assert found[0][0].startswith("A round returns a new server state")
+
+
+def test_every_promise_has_a_method_that_breaks_it():
+    assert set(WRONG) == {promise.__name__ for promise in promises.PROMISES}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_breaks_a_promise_is_found(name, tmp_path):
+    right, wrong, said = WRONG[name]
+    assert right in RIGHT
+    (kind,) = promises.methods_of(written(tmp_path, RIGHT.replace(right, wrong, 1)))
+    broken = dict(promises.check(kind()))
+    assert said in broken[getattr(promises, name).__doc__.strip()]
+
+
+def test_a_file_without_a_method_is_refused(tmp_path):
+    with pytest.raises(ValueError, match=r"^file = '.*mine.py': must be one that defines a method: a Method with"):
+        promises.methods_of(written(tmp_path, "from cflkit.methods import FedAvg"))
+    with pytest.raises(FileNotFoundError, match=r"nowhere.py: no such file$"):
+        promises.methods_of(tmp_path / "nowhere.py")
+
+
+def test_close_tells_trees_apart():
+    one = {"a": [torch.ones(2), 1.0, float("nan"), "x"], "b": (1, None)}
+    assert promises.close(one, {"a": [torch.ones(2) + 1e-12, 1.0 + 1e-12, float("nan"), "x"], "b": (1, None)})
+    first, *rest = one["a"]
+    lists = [[first + 1e-6, *rest], [first.double(), *rest], [*one["a"][:2], 0.0, "x"], rest]
+    for other in ({"a": one["a"]}, one | {"b": (2, None)}, one | {"b": (1,)}, *({**one, "a": a} for a in lists)):
+        assert not promises.close(one, other)
+
+
+def test_a_method_of_a_file_runs_like_any_other(tmp_path, fed, settings_of_a_run):
+    (kind,) = promises.methods_of(written(tmp_path))
+    mine = simulate(kind(), fed, **settings_of_a_run)
+    plain = simulate(FedAvg(weights="uniform"), fed, **settings_of_a_run)
+    torch.testing.assert_close(mine.server["model"], plain.server["model"], rtol=0, atol=1e-12)
