@@ -1,9 +1,9 @@
 """What a second core brings, and how long a whole experiment takes: ``python -m benchmarks.cores``.
 
-One round of FedAvg with 480 clients (workload A) with one worker thread and with two, in turn; then 100 rounds of
-StoCFL on Rotated MNIST with 4800 clients, a tenth of them a round: clustering, training, averaging, and scoring
-every tenth round, from the built federation to the last score (needs the real MNIST). Wall times: whatever else
-the machine does counts.
+One round of FedAvg with one worker thread and with two, in turn, for 480 clients with dense layers (workload A) and
+for 100 clients with a LeNet (workload B). Then 100 rounds of StoCFL on Rotated MNIST with 4800 clients, a tenth of
+them a round: clustering, training, averaging, and scoring every tenth round, from the built federation to the last
+score (needs the real MNIST). Wall times: whatever else the machine does counts.
 """
 
 import argparse
@@ -21,16 +21,17 @@ from cflkit.workbook import protocols
 WORKERS = 2
 
 
-def second_core(clients: int, repeats: int) -> list[dict]:
-    """Time a round of workload A with one worker and with several: a row for each."""
-    round_ = Round(replace(WORKLOADS[0], clients=clients), usual=False)
+def second_core(name: str, clients: int, repeats: int) -> list[dict]:
+    """Time a round of the workload that begins with `name` with one worker and with several: a row for each."""
+    work = next(work for work in WORKLOADS if work.name.startswith(name))
+    round_ = Round(replace(work, clients=clients), usual=False)
 
     def with_workers(count: int) -> None:
         round_.simulation.workers = count
         round_.ours()
 
     found = measure.paired(lambda: with_workers(WORKERS), lambda: with_workers(1), repeats)
-    name = f"a round of workload A, {clients} clients"
+    name = f"a round of workload {name}, {clients} clients"
     return [
         {"work": name, "workers": 1, "wall": found["usual_wall"], "ratio": 1.0},
         {"work": name, "workers": WORKERS, "wall": found["ours_wall"], "ratio": found["ratio_wall"]},
@@ -53,10 +54,10 @@ def main(argv: list[str] | None = None) -> int:
     options = parser.parse_args(argv)
     torch.set_num_threads(1)
     if options.quick:
-        print(measure.show(second_core(64, 2)))
+        print(measure.show([*second_core("A", 64, 2), *second_core("B", 8, 2)]))
         return 0
     everything = protocols.simulation("stocfl_rotmnist_4800_r10", "stocfl", workers=WORKERS, progress=False)
-    rows = [*second_core(480, 7), whole(everything)]
+    rows = [*second_core("A", 480, 7), *second_core("B", 100, 7), whole(everything)]
     print(measure.show(rows))
     print(measure.write("cores", measure.machine(), rows, options.json))
     return 0

@@ -167,14 +167,15 @@ class Checked:
     """
 
     def __post_init__(self):
-        for name, hint in _parameters(type(self)).items():
+        for name, hint in hints(type(self)).items():
             declared(name, getattr(self, name), hint)
 
 
 @cache
-def _parameters(owner: type) -> dict[str, Any]:
-    hints = _hints(owner)
-    return {f.name: hints[f.name] for f in fields(owner) if f.init}
+def hints(owner: type) -> dict[str, Any]:
+    """List the annotations of what a checked dataclass takes, by name."""
+    every = _hints(owner)
+    return {f.name: every[f.name] for f in fields(owner) if f.init}
 
 
 def parameters(owner: type) -> dict[str, tuple[object, str]]:
@@ -182,9 +183,8 @@ def parameters(owner: type) -> dict[str, tuple[object, str]]:
 
     The default is ``dataclasses.MISSING`` where a value must be given.
     """
-    hints = _parameters(owner)
     plain = {f.name: f.default if f.default_factory is MISSING else f.default_factory() for f in fields(owner)}
-    return {name: (plain[name], allowed(hint)) for name, hint in hints.items()}
+    return {name: (plain[name], allowed(hint)) for name, hint in hints(owner).items()}
 
 
 def known(names: Mapping | Iterable[str], given: str, what: str) -> None:

@@ -70,11 +70,12 @@ def test_a_second_worker_is_timed_on_the_same_round(monkeypatch, capsys):
         return plain(self, *args)
 
     monkeypatch.setattr(Network, "_work", noted)
-    monkeypatch.setattr(cores, "WORKLOADS", (replace(cores.WORKLOADS[0], model="mlp8", images=4),))
+    small = replace(cores.WORKLOADS[0], model="mlp8", images=4)
+    monkeypatch.setattr(cores, "WORKLOADS", (small, replace(small, name="B")))
     assert cores.main(["--quick"]) == 0
     assert capsys.readouterr().out.count("64 clients") == 2
     assert threads.pop(1) == {threading.get_ident()} and len(threads.pop(cores.WORKERS)) >= cores.WORKERS
-    one, two = cores.second_core(64, 2)
+    one, two = cores.second_core("A", 64, 2)
     assert one["ratio"] == 1 and two["workers"] == cores.WORKERS and two["wall"] > 0 and one["work"] == two["work"]
 
 

@@ -4,7 +4,7 @@ from typing import Literal, get_args, get_origin
 
 import pytest
 
-from cflkit.workbook import notebooks, parameters
+from cflkit.workbook import notebooks, parameters, rerun
 
 # Together these reach every end of an interval and every choice; but not the most rounds, which only take hours,
 # nor the largest seed. An open end is approached.
@@ -72,4 +72,4 @@ def test_the_edges_are_those_that_the_chapters_declare():
 )
 def test_a_chapter_runs_at_its_edges(chapter, setting, tmp_path):
     given = {name: str(value) for name, value in setting.items()}
-    assert notebooks.rerun(chapter, given, tmp_path / "edge.ipynb").exists()
+    assert rerun.rerun(chapter, given, tmp_path).exists()

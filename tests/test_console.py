@@ -7,12 +7,14 @@ import sys
 from datetime import date
 
 import pytest
+import torch
 import yaml
 from filelock import FileLock
 
 from cflkit import __version__
+from cflkit.engine.checkpoint import BusyError
 from cflkit.workbook import console as console
-from cflkit.workbook import papers, reproduce, schema
+from cflkit.workbook import measured, papers, protocols, records, reproduce, schema, spread
 
 
 def test_version_and_methods(capsys):
@@ -56,11 +58,11 @@ def toy(tmp_path, monkeypatch):
 
 
 def test_run_writes_a_record_a_method_and_seed_and_computes_none_twice(toy, capsys):
-    assert console.main(["run", "toy", "--seed", "0", "1", "--out", "out"]) == 0
+    assert console.main(["simulate", "--protocol", "toy", "--seed", "0-1", "--out", "out"]) == 0
     files = sorted((toy / "out").glob("toy/*.json"), key=lambda f: f.name[0] + f.name[-8:])
     assert [f.name[0] + f.name[-8:] for f in files] == ["a-s0.json", "a-s1.json", "b-s0.json", "b-s1.json"]
     before = [f.stat().st_mtime_ns for f in files]
-    assert console.main(["run", "toy", "a", "--out", "out"]) == 0
+    assert console.main(["simulate", "--protocol", "toy", "a", "--out", "out"]) == 0
     assert [f.stat().st_mtime_ns for f in files] == before
     assert json.loads(files[0].read_text())["config"]["dtype"] == "float32"
     assert capsys.readouterr().out.count(".json") == 5
@@ -74,10 +76,11 @@ def test_a_table_is_filled_cheapest_first_and_nothing_twice(toy, capsys):
     assert "A                               0.95  not yet measured" in capsys.readouterr().out
     assert console.main(["reproduce", "t", "--seeds", "0-1", "--budget", "5m", "--out", "out"]) == 0
     said = capsys.readouterr().out
-    order = ["a, seed 0, about 1", "a, seed 1, about 1", "b, seed 0, about 2", "b, seed 1, about 2"]
-    assert [said.index(f"{n} of 4: {run} min") for n, run in enumerate(order, 1)] == sorted(
-        said.index(f"{n} of 4: {run} min") for n, run in enumerate(order, 1)
-    )
+    about = ["1 min", "less than a minute", "less than a minute", "less than a minute"]  # as was measured meanwhile
+    runs = ["a, seed 0", "a, seed 1", "b, seed 0", "b, seed 1"]
+    order = [f"{n} of 4: {run}, about" for n, run in enumerate(runs, 1)]
+    assert [line for line in said.splitlines() if "about" in line and " of 4: " in line] == [
+        f"{run} {long}" for run, long in zip(order, about, strict=True)]  # fmt: skip
     assert said.count(".json") == 4 and not list((toy / "runs" / "toy").iterdir())  # no checkpoint is left
     assert console.main(["reproduce", "t", "--out", "out"]) == 0
     assert capsys.readouterr().out == ""
@@ -92,37 +95,99 @@ def test_what_another_process_works_on_is_passed_over(toy, capsys):
     with FileLock(busy / "lock"):
         assert console.main(["reproduce", "t", "--seeds", "0", "--out", "out"]) == 0
         said = capsys.readouterr().out.splitlines()
-        assert said[:2] == ["1 of 2: a, seed 0, about 1 min", "another process is at work on it"]
+        assert said[:2] == ["1 of 2: a, seed 0, about 1 min", "a, seed 0: another process is at work on it"]
         assert [file.name[0] for file in (toy / "out").glob("toy/*.json")] == ["b"]
-        assert console.main(["run", "toy", "a", "--out", "out"]) == 2
+        assert console.main(["simulate", "--protocol", "toy", "a", "--out", "out"]) == 2
         assert "must be free; another process is at work on this run" in capsys.readouterr().err
     assert console.main(["reproduce", "t", "--seeds", "0", "--out", "out"]) == 0
     assert len(list((toy / "out").glob("toy/*.json"))) == 2
 
 
-@pytest.mark.parametrize(
-    "stop, end, line",
-    [(reproduce.TimeIsUp("time is up"), 0, "time is up"), (KeyboardInterrupt(), 130, "cflkit: interrupted")],
-)
-def test_a_run_stops_in_the_middle_and_the_next_call_goes_on(stop, end, line, toy, capsys, monkeypatch):
-    whole = reproduce.run("toy", "a", 0, out=toy / "whole", progress=False)
-    spent = iter([None, None])  # two rounds, then the alarm
+def test_an_interrupted_run_goes_on_from_its_last_round(toy, capsys, monkeypatch):
+    whole = reproduce.run(protocols.plan("toy", "a"), out=toy / "whole", progress=False)
+    spent = iter([None, None])  # two rounds, then Ctrl-C
 
-    def alarm(*_):
+    def interrupt(*_):
         if next(spent, 1):
-            raise stop
+            raise KeyboardInterrupt
 
-    monkeypatch.setattr("cflkit.engine.simulation.tqdm.update", alarm)
-    assert console.main(["reproduce", "t", "--seeds", "0", "--budget", "5m", "--out", "out"]) == end
-    said = dict(zip((0, 130), capsys.readouterr(), strict=True))[end]
-    assert said.endswith(f"{line}; the same command goes on from the last checkpoint\n")
+    monkeypatch.setattr("cflkit.engine.simulation.tqdm.update", interrupt)
+    assert console.main(["reproduce", "t", "--seeds", "0", "--out", "out"]) == 130
+    line = "cflkit: interrupted; the same command goes on from the last checkpoint\n"
+    assert capsys.readouterr().err.endswith(line)
     monkeypatch.undo()
     monkeypatch.setattr(papers, "PAPERS", toy)
     monkeypatch.chdir(toy)
     assert (toy / "runs" / "toy" / "a-s0" / "state.pt").exists()
-    again = reproduce.run("toy", "a", 0, out=toy / "out", progress=False)
-    ours, theirs = (json.loads(file.read_text()) for file in (again, whole))
-    assert ours["rounds"] == theirs["rounds"] and len(ours["rounds"]) == 4
+    again = reproduce.run(protocols.plan("toy", "a"), out=toy / "out", progress=False)
+    assert _measured(again) == _measured(whole)
+
+
+def _measured(file):
+    """All of a record but its timings."""
+    record = json.loads(file.read_text())
+    record["provenance"].pop("seconds")
+    return record
+
+
+def test_a_budget_ends_at_a_whole_round_and_the_next_call_goes_on(toy, capsys, monkeypatch):
+    whole = reproduce.run(protocols.plan("toy", "a"), out=toy / "whole", progress=False)
+    looks = iter([False, False])  # before the run, after round 1
+    monkeypatch.setattr(spread.Clock, "over", property(lambda clock: clock.end is not None and next(looks, True)))
+    assert console.main(["reproduce", "t", "--seeds", "0", "--budget", "6m", "--out", "out"]) == 0
+    said = capsys.readouterr().out
+    assert said.endswith("time is up after 6 min; the same command goes on from the last checkpoint\n")
+    assert (toy / "runs" / "toy" / "a-s0" / "state.pt").exists() and not list(toy.glob("out/toy/*"))
+    assert len(torch.load(toy / "runs" / "toy" / "a-s0" / "state.pt")["seconds"]) == 3  # the start and two rounds
+    assert console.main(["reproduce", "t", "--seeds", "0", "--out", "out"]) == 0
+    assert _measured(next(toy.glob("out/toy/a-*.json"))) == _measured(whole)
+
+
+def test_a_run_is_locked_until_its_record_is_there(toy, monkeypatch):
+    """Another process that comes while the record is written neither runs it again nor deletes anything."""
+    write, met = records.write, []
+
+    def meet(*args):
+        with pytest.raises(BusyError, match="another process is at work on this run"):
+            reproduce.run(protocols.plan("toy", "a"), out=toy / "out", progress=False)
+        met.append(True)
+        return write(*args)
+
+    monkeypatch.setattr(records, "write", meet)
+    reproduce.run(protocols.plan("toy", "a"), out=toy / "out", progress=False)
+    assert met and len(list((toy / "out" / "toy").iterdir())) == 1 and not list((toy / "runs" / "toy").iterdir())
+
+
+def test_a_failing_run_is_reported_and_sinks_nobody(toy, capsys, monkeypatch):
+    run = protocols.Plan.simulation
+
+    def broken(plan, *args, **settings):
+        if plan.label == "a":
+            raise RuntimeError("broken")
+        return run(plan, *args, **settings)
+
+    monkeypatch.setattr(protocols.Plan, "simulation", broken)
+    assert console.main(["reproduce", "t", "--seeds", "0", "--out", "out"]) == 1
+    assert "cflkit: a, seed 0 failed: RuntimeError: broken\n" in capsys.readouterr().err
+    assert [file.name[0] for file in (toy / "out").glob("toy/*.json")] == ["b"]
+
+
+def test_estimates_follow_what_this_machine_has_measured():
+    cost = reproduce.Cost([1.0, 2.0, 4.0])
+    assert (cost.of(1), cost.left) == (2.0, 7.0)
+    cost.took(0, 3.0)
+    assert (cost.of(1), cost.left) == (6.0, 18.0)
+    cost.took(1, 3.0)
+    assert (cost.of(2), cost.left) == (8.0, 8.0)
+
+
+def test_changed_runs_stand_apart_from_the_protocols_own(toy, capsys):
+    assert console.main(["simulate", "--protocol", "toy", "a", "-p", "weights=uniform", "-p", "rounds=1"]) == 0
+    (record,) = (toy / "runs" / "toy").glob("*.json")
+    assert record.name.startswith("a,weights=uniform,rounds=1-")
+    assert not measured.fits(json.loads(record.read_text()))
+    assert {file.suffix for file in (toy / "runs" / "toy").iterdir()} == {".json", ".csv", ".png"}
+    assert len(capsys.readouterr().out.splitlines()) == 3
 
 
 def test_a_table_is_filled_in_the_background(toy, capsys, monkeypatch):
@@ -150,9 +215,9 @@ def test_seeds_and_budgets_are_read_strictly(given, toy, capsys):
 @pytest.mark.parametrize(
     "given, line",
     [
-        (["run", "nope"], "protocol = 'nope': must be one of toy"),
-        (["run", "toy", "c"], "label = 'c': must be one of a, b"),
-        (["run", "toy", "a", "--dtype", "half"], "dtype = 'half': must be one of float32, float64"),
+        (["simulate", "--protocol", "nope"], "protocol = 'nope': must be one of toy"),
+        (["simulate", "--protocol", "toy", "c"], "label = 'c': must be one of a, b"),
+        (["simulate", "--protocol", "toy", "a", "-p", "dtype=half"], "dtype = 'half': must be one of float32"),
         (["fetch", "nope"], "'nope'"),
         (["reproduce", "nope"], "table = 'nope': must be one of t"),
     ],

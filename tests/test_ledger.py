@@ -92,7 +92,7 @@ def test_measured_stands_beside_printed(tmp_path):
     links = [f"{seed}: {{download}}`{value} <results/{protocol}/{files[seed]}.json>`"
              for seed, value in enumerate(("90.00", "92.00"))]  # fmt: skip
     assert f"| StoCFL, parallel | `stocfl` | {', '.join(links)} |" in results
-    assert f"`cflkit run {protocol} LABEL --seed SEED --out again`" in results
+    assert f"`cflkit simulate --protocol {protocol} LABEL --seed SEED --out again`" in results
     hybrid = results[results.index("(table-stocfl-tau-hybrid)=") :]
     assert "| method | printed | measured | ARI | difference |" in hybrid
     assert "| τ = 0.5 | – | 2.00 | 1.00 |" in hybrid

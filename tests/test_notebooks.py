@@ -1,12 +1,16 @@
 import copy
 import json
+from collections.abc import Sequence
+from pathlib import Path
 
 import nbformat
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from cflkit.checks import allowed
-from cflkit.workbook import console, notebooks, parameters, places, proof
+from cflkit.workbook import console, notebooks, parameters, places, proof, rerun
 
 PARAMETERS = """\
 # What may be changed
@@ -225,37 +229,47 @@ def test_values_are_read_strictly(name, text, value):
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["-p", "tua", "1"], f"parameter = 'tua': must be one of {NAMES} (the nearest is tau)"),
-        (["-p", "zzz", "1"], f"parameter = 'zzz': must be one of {NAMES}"),
-        (["-p", "rounds", "abc"], "rounds = 'abc': must be an integer, 1 or more"),
-        (["-p", "tau", "2"], "tau = '2': must be a finite number, in [-1, 1]"),
-        (["-p", "update", "serial"], "update = 'serial': must be one of parallel, chained"),
-        (["-p", "tau", "0", "-p", "tau", "1"], "parameter = 'tau': must be given once"),
-        (["-p", "tau", "-1", "-p", "rounds", "1"], "tau = -1.0, rounds = 1: must fulfil rounds > 1 or tau > 0"),
+        (["-p", "tua=1"], f"parameter = 'tua': must be one of {NAMES} (the nearest is tau)"),
+        (["-p", "zzz=1"], f"parameter = 'zzz': must be one of {NAMES}"),
+        (["-p", "rounds=abc"], "rounds = 'abc': must be an integer, 1 or more"),
+        (["-p", "tau=2"], "tau = '2': must be a finite number, in [-1, 1]"),
+        (["-p", "update=serial"], "update = 'serial': must be one of parallel, chained"),
+        (["-p", "tau=0", "-p", "tau=1"], "parameter = 'tau': must be given once"),
+        (["-p", "tau=-1", "-p", "rounds=1"], "tau = -1.0, rounds = 1: must fulfil rounds > 1 or tau > 0"),
     ],
 )
 def test_the_front_refuses_before_a_kernel_starts(tmp_path, capsys, monkeypatch, arguments, line):
     monkeypatch.setattr("papermill.execute_notebook", None)  # calling it would raise
     path = write(tmp_path / "c.ipynb", executed())
-    out = tmp_path / "out.ipynb"
-    assert console.main(["chapter", str(path), *arguments, "-o", str(out)]) == 2
+    out = tmp_path / "out"
+    assert console.main(["run", str(path), *arguments, "--out", str(out)]) == 2
     assert capsys.readouterr().err == f"cflkit: {line}\n"
     assert not out.exists()
 
 
-def test_unknown_chapters_and_the_chapter_itself_are_refused(tmp_path, capsys):
-    assert console.main(["chapter", "nonesuch"]) == 2
-    assert "chapter = 'nonesuch': must be" in capsys.readouterr().err
+def test_help_prints_the_schema(tmp_path, capsys):
     path = write(tmp_path / "c.ipynb", executed())
-    assert console.main(["chapter", str(path), "-o", str(path)]) == 2
-    assert "must be a file that does not exist yet" in capsys.readouterr().err
+    with pytest.raises(SystemExit) as ended:
+        console.main(["run", str(path), "--help"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.splitlines()[-6:] == [
+        "  tau = 0.5  (a finite number, in [-1, 1]): merge clusters above this cosine",
+        "  rounds = 2  (an integer, 1 or more): communication rounds",
+        "  rate = 0.1  (a finite number, in (0, 1]): learning rate",
+        "  update = 'parallel'  (one of parallel, chained): how the global model is updated",
+        "  bold = False  (True or False): print loudly (never needed)",
+        "  together: rounds > 1 or tau > 0",
+    ]
 
 
-def test_list_prints_the_schema(tmp_path, capsys):
-    path = write(tmp_path / "c.ipynb", executed())
-    assert console.main(["chapter", str(path), "--list"]) == 0
-    lines = PARAMETERS.splitlines()[1:-1]
-    assert capsys.readouterr().out.splitlines() == [line.replace('"', "'") for line in lines]
+@given(st.from_regex(r"[a-z][a-z0-9_]{0,8}", fullmatch=True) | st.integers() | st.booleans() | st.none()
+       | st.floats(allow_nan=False, allow_infinity=False) | st.lists(st.integers() | st.floats(-9, 9)))  # fmt: skip
+def test_what_is_typed_comes_back(value):
+    """Numbers below zero, true, null, lists and words survive being typed."""
+    assume(value not in ("true", "false", "null", "none"))
+    hint = bool | int | float | None | Sequence[float] | str
+    back = parameters.typed("x", hint, value if isinstance(value, str) else json.dumps(value))
+    assert back == value and (isinstance(value, list) or type(back) is type(value))
 
 
 BODY = """\
@@ -264,7 +278,10 @@ from pathlib import Path
 print(tau, rounds, update, Path.cwd().name, Path("beside.txt").read_text())
 print(os.environ["OMP_NUM_THREADS"], hash("a"), random.Random(0).random())
 assert rounds < 9, "too many rounds"
+last = {"round": rounds, "down": 7, "accuracy": tau}
+found = {"a": last, "b": [last, last]}
 rounds"""
+FINAL = {"round": 2, "down": 7, "accuracy": -0.25}
 
 
 @pytest.fixture
@@ -300,12 +317,39 @@ def test_refresh_twice_is_byte_identical_and_passes_the_check(fresh):
 def test_rerun_executes_with_the_values_given_and_names_a_failing_cell(fresh, tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     before = fresh.read_bytes()
-    assert console.main(["chapter", "fresh.ipynb", "-p", "tau", "-0.25", "-p", "update", "chained"]) == 0
-    cells = json.loads((tmp_path / "runs" / "fresh.ipynb").read_text())["cells"]
+    assert console.main(["run", "fresh.ipynb", "-p", "tau=-0.25", "-p", "update=chained"]) == 0
+    folder = tmp_path / "runs" / "fresh" / "tau=-0.25,update=chained"
+    assert capsys.readouterr().out == f"{folder.relative_to(tmp_path)}\n"
+    assert {file.name for file in folder.iterdir()} == {"fresh.ipynb", "fresh.html", "run.json"}
+    cells = json.loads((folder / "fresh.ipynb").read_text())["cells"]
     assert any(f"-0.25 2 chained {tmp_path.name} found" in str(cell.get("outputs")) for cell in cells)
-    assert console.main(["chapter", "fresh.ipynb", "-p", "rounds", "9"]) == 1
-    assert "AssertionError: too many rounds; runs/fresh-2.ipynb shows where" in capsys.readouterr().err
+    assert not any("leave" in str(cell["source"]) for cell in cells)
+    run = rerun.read(folder / "run.json")
+    assert run["parameters"] == {"tau": -0.25, "rounds": 2, "rate": 0.1, "update": "chained", "bold": False}
+    assert run["failed"] is None and run["provenance"]["seconds"] > 0 and run["provenance"]["versions"]["torch"]
+    one = {"final": FINAL, "rounds": [FINAL]}
+    assert run["metrics"] == {"a": [one], "b": [one, one]}
+    page = (folder / "fresh.html").read_text()
+    assert "chained" in page and 'src="https://' not in page
+    assert console.main(["run", "fresh.ipynb", "-p", "rounds=9"]) == 1
+    page = Path("runs", "fresh", "rounds=9", "fresh.html")
+    assert f"AssertionError: too many rounds; {page} shows where" in capsys.readouterr().err
+    assert "too many rounds" in rerun.read(page.with_name("run.json"))["failed"] and page.exists()
+    assert console.main(["run", "fresh.ipynb", "-p", "rounds=9"]) == 1
+    assert Path("runs", "fresh", "rounds=9_2", "run.json").exists()
     assert fresh.read_bytes() == before
+
+
+def test_a_chapter_is_a_function_too(fresh, tmp_path):
+    before = Path.cwd()
+    values = parameters.of(fresh).values({"tau": 0.25})
+    file = rerun.demonstrate(fresh, values, tmp_path / "f" / "p" / "run.json")
+    assert rerun.read(file)["parameters"] == values and list(rerun.read(file)["metrics"]) == ["a", "b"]
+    stamp = file.stat().st_mtime_ns
+    assert rerun.demonstrate(fresh, values, file).stat().st_mtime_ns == stamp and Path.cwd() == before
+    with pytest.raises(AssertionError, match="too many rounds"):
+        rerun.demonstrate(fresh, values | {"rounds": 9}, tmp_path / "f" / "q" / "run.json")
+    assert Path.cwd() == before and not (tmp_path / "f" / "q").exists()
 
 
 def test_a_failing_cell_leaves_the_notebook_as_it_was(fresh, capsys):

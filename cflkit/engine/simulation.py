@@ -243,8 +243,14 @@ class Simulation(Checked):
         return config if named else config | {"network": self._network["layers"]}
 
     # ------------------------------------------------------------------ the loop
-    def run(self) -> History:
+    def run(self, after: Callable[[History], object] | None = None) -> History:
         """Run all rounds that are not in the checkpoint yet.
+
+        Parameters
+        ----------
+        after : callable, optional
+            Called after each round, once its checkpoint is written. What it raises ends the run, which goes on from
+            there another time.
 
         Raises
         ------
@@ -252,13 +258,13 @@ class Simulation(Checked):
             If another process is at work on the checkpoint.
         """
         if self.checkpoint is None:
-            return self._run(None)
+            return self._run(None, after)
         device = self.model.device
         kept = Checkpoint(Path(self.checkpoint), self.checkpoint_every, self.config, self._network, device)
         with kept.lock():
-            return self._run(kept)
+            return self._run(kept, after)
 
-    def _run(self, kept: Checkpoint | None) -> History:
+    def _run(self, kept: Checkpoint | None, after: Callable[[History], object] | None) -> History:
         history = (kept and kept.load()) or self._start(kept)
         done = len(history.rounds) - 1
         bar = tqdm(total=self.rounds, initial=done, desc=self.method.name, unit="round", disable=not self.progress)
@@ -274,6 +280,8 @@ class Simulation(Checked):
                     kept.save(history)
                 bar.set_postfix({k: round(v, 4) for k, v in history.final.items() if k == "accuracy"})
                 bar.update()
+                if after:
+                    after(history)
         return history
 
     def _start(self, kept: Checkpoint | None = None) -> History:

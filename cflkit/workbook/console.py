@@ -1,11 +1,9 @@
-"""The console program: ``cflkit`` and ``python -m cflkit`` are the same."""
+"""The console program: its parser, its errors, and the commands that list, check and write."""
 
 import argparse
-import re
 import sys
 import tarfile
 import zipfile
-from dataclasses import fields
 from pathlib import Path
 
 import torch
@@ -14,30 +12,33 @@ import yaml
 from cflkit import __version__
 from cflkit.checks import known, require
 from cflkit.data import images
-from cflkit.data.builders import build
 from cflkit.methods import METHODS
-from cflkit.workbook import (
-    attributes,
-    ledger,
-    notebooks,
-    parameters,
-    places,
-    proof,
-    protocols,
-    records,
-    reproduce,
-)
+from cflkit.workbook import attributes, ledger, notebooks, places, proof, protocols, records
+from cflkit.workbook import console_runs as runs
+from cflkit.workbook.spread import TimeIsUp
 
 BAD_INPUT = (ValueError, OSError, ModuleNotFoundError, yaml.YAMLError, zipfile.BadZipFile, tarfile.TarError)
-GOES_ON = "; the same command goes on from the last checkpoint"
 
 
 class Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line."""
+    """A parser whose errors are one line, and whose help may depend on what was typed before ``--help``."""
+
+    def __init__(self, **settings):
+        super().__init__(**settings, add_help=False)
+        self.add_argument("-h", "--help", action=_Help, nargs=0, help="show this help and stop")
 
     def error(self, message: str):
         """End the program."""
         self.exit(2, f"{self.prog}: {message}; {self.prog} --help says more\n")
+
+
+class _Help(argparse.Action):
+    def __call__(self, parser, options, *_):
+        more = parser.get_default("more")
+        listed = f"\n{more(options)}\n" if more else ""  # first, as it may refuse what was typed
+        parser.print_help()
+        print(listed, end="")
+        parser.exit()
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -55,10 +56,11 @@ def main(argv: list[str] | None = None) -> int:
         after one line on standard error; 130 when interrupted.
     """
     argv = sys.argv[1:] if argv is None else argv
-    options = parser().parse_args(argv)
-    options.argv = argv
+    options = argparse.Namespace(interrupted="")
     torch.set_num_threads(1)  # two intra-op threads on busy cores are many times slower
     try:
+        options = parser().parse_args(argv)
+        options.argv = argv
         if options.of_the_book:
             places.need_book()
         return options.do(options) or 0
@@ -70,8 +72,8 @@ def main(argv: list[str] | None = None) -> int:
     except BAD_INPUT as error:
         print(f"cflkit: {_line(error)}", file=sys.stderr)
         return 2
-    except reproduce.TimeIsUp as end:
-        print(f"{end}{GOES_ON}")
+    except TimeIsUp as end:
+        print(f"{end}{runs.GOES_ON}")
         return 0
     except KeyboardInterrupt:
         print(f"cflkit: interrupted{options.interrupted}", file=sys.stderr)
@@ -84,10 +86,12 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--version", action="version", version=f"cflkit {__version__}")
     commands = top.add_subparsers(required=True, metavar="COMMAND")
 
-    def add(name: str, do, help: str, *, of_the_book: bool = False, interrupted: str = "") -> Parser:
+    def add(name: str, do, help: str, *, of_the_book: bool = False, interrupted: str = "", more=None) -> Parser:
         command = commands.add_parser(name, help=help, description=f"{help[0].upper()}{help[1:]}.")
-        command.set_defaults(do=do, of_the_book=of_the_book, interrupted=interrupted)
+        command.set_defaults(do=do, of_the_book=of_the_book, interrupted=interrupted, more=more)
         return command
+
+    runs.add_commands(add)
 
     command = add("fetch", _fetch, "download data sets and verify them")
     command.add_argument("name", nargs="+", help="a name from `cflkit datasets`")
@@ -102,28 +106,12 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _add_experiments(add) -> None:
-    """Add the commands that run the papers' experiments."""
+    """Add the commands that say what the papers' experiments are, and what is measured."""
     add("protocols", _protocols, "list the papers' experiments and their methods", of_the_book=True)
     command = add("ledger", _ledger, "say what is measured, what is missing, and what that costs",
                   of_the_book=True)  # fmt: skip
     command.add_argument("table", nargs="?", help="show this table, run by run")
     command.add_argument("--out", type=Path, default=records.FOLDER, help="folder of the run records")
-    command = add("run", _run, "run methods of an experiment and write their run records", of_the_book=True,
-                  interrupted=GOES_ON)  # fmt: skip
-    command.add_argument("protocol", help="a name from `cflkit protocols`")
-    command.add_argument("label", nargs="*", help="methods of it; all if none is named")
-    command.add_argument("--seed", type=int, nargs="+", default=[0], help="one or more seeds (default: 0)")
-    command.add_argument("--rounds", type=int, help="communication rounds, in place of the experiment's")
-    command.add_argument("--dtype", default="float32", help="float32 or float64 (default: float32)")
-    command.add_argument("--workers", type=int, default=1, help="threads, one for each core to use (default: 1)")
-    _add_folders(command)
-    command = add("reproduce", _reproduce, "run what a table lacks, cheapest first", of_the_book=True,
-                  interrupted=GOES_ON)  # fmt: skip
-    command.add_argument("table", help="a name from `cflkit ledger`")
-    command.add_argument("--seeds", type=_seeds, help="such as 0-4 or 0,2; by default as many as the table wants")
-    command.add_argument("--budget", type=_minutes, help="stop after this time, such as 20m or 1.5h")
-    command.add_argument("--background", action="store_true", help="run in a process of its own that writes a log")
-    _add_folders(command)
 
 
 def _add_attributes(add) -> None:
@@ -133,23 +121,8 @@ def _add_attributes(add) -> None:
     command.add_argument("--out", type=Path, default=records.FOLDER, help="folder for the record")
 
 
-def _add_folders(command: Parser) -> None:
-    """Add what `run` and `reproduce` share."""
-    command.add_argument("--device", default="cpu", help="cpu, cuda, or cuda:1 and so on (default: cpu)")
-    command.add_argument("--out", type=Path, default=records.FOLDER, help="folder for run records")
-    command.add_argument("--checkpoints", type=Path, default=reproduce.CHECKPOINTS,
-                         help="folder for checkpoints of unfinished runs (default: runs)")  # fmt: skip
-
-
 def _add_notebooks(add) -> None:
     """Add the commands that make the book from its notebooks."""
-    command = add("chapter", _chapter, "rerun a chapter with other parameters")
-    command.add_argument("chapter", help="a chapter, for example stocfl, or the path of a notebook")
-    command.add_argument("-p", dest="given", nargs=2, metavar=("NAME", "VALUE"), action="append", default=[],
-                         help="a parameter and its value; may be repeated")  # fmt: skip
-    command.add_argument("-o", "--out", type=Path, help="a new file for the executed notebook "
-                         "(default: runs/CHAPTER.ipynb, or with the next free number)")  # fmt: skip
-    command.add_argument("--list", action="store_true", help="list the chapter's parameters and stop")
     command = add("check", _check, "try a file's methods, or refuse notebooks that prove nothing")
     command.add_argument("file", nargs="*", type=Path, help="a .py with methods, whose promises are tried, or a "
                          ".ipynb (default: every notebook and page of the book)")  # fmt: skip
@@ -172,28 +145,13 @@ def _datasets(options) -> None:
 def _methods(options) -> None:
     for name, method in sorted(METHODS.items()):
         print(f"{name:16} {method.__doc__.strip().splitlines()[0]}")
-        for field in fields(method):
-            print(f"{'':16}   {field.name} = {field.default!r}")
+        for line in runs.of_method(name):
+            print(f"{'':16}   {line}")
 
 
 def _protocols(options) -> None:
     for name, protocol in protocols.protocols().items():
         print(f"{name:28} {protocol['feeds']}\n{'':28}   {' '.join(protocol['methods'])}")
-
-
-def _run(options) -> None:
-    known(protocols.protocols(), options.protocol, "protocol")
-    protocol = protocols.protocols()[options.protocol]
-    for label in options.label:
-        known(protocol["methods"], label, "label")
-    reproduce.try_folders(options.out, options.checkpoints)
-    settings = {"device": options.device, "dtype": options.dtype, "workers": options.workers}
-    settings |= {} if options.rounds is None else {"rounds": options.rounds}
-    for seed in options.seed:
-        federation = build(protocol["federation"] | {"seed": seed})
-        for label in options.label or protocol["methods"]:
-            folders = {"out": options.out, "checkpoints": options.checkpoints}
-            print(reproduce.run(options.protocol, label, seed, federation=federation, **folders, **settings))
 
 
 def _ledger(options) -> None:
@@ -228,32 +186,8 @@ def _ledger(options) -> None:
         print(f"cflkit: left out: {line}", file=sys.stderr)
 
 
-def _reproduce(options) -> None:
-    known(ledger.tables(), options.table, "table")
-    folders = {"out": options.out, "checkpoints": options.checkpoints}
-    reproduce.try_folders(**folders)
-    if options.background:
-        arguments = [argument for argument in options.argv if argument != "--background"]
-        log = options.checkpoints / f"reproduce-{options.table}.log"
-        print(f"process {reproduce.in_background(arguments, log)}, log {log}")
-        return
-    folders["device"] = options.device
-    for record in reproduce.reproduce(options.table, options.seeds, options.budget, **folders):
-        print(record)
-
-
 def _attributes(options) -> None:
     print(attributes.write(options.out))
-
-
-def _chapter(options) -> None:
-    if options.list:
-        print(*parameters.of(notebooks.chapter(options.chapter)).parameters.values(), sep="\n")
-        return
-    names = [name for name, _ in options.given]
-    for name in names:
-        require(names.count(name) == 1, "parameter", name, "given once")
-    print(f"the executed chapter is {notebooks.rerun(options.chapter, dict(options.given), options.out)}")
 
 
 def _check(options) -> int:
@@ -303,26 +237,6 @@ def _pages(options) -> None:
     from cflkit.workbook import pages  # needs packages that make the book, which a machine that only runs lacks
 
     pages.write()
-
-
-# ---------------------------------------------------------------------- what was typed, and what is said
-def _seeds(text: str) -> list[int]:
-    """Read ``0-4`` or ``0,2,5-7``."""
-    if not re.fullmatch(r"\d+(-\d+)?(,\d+(-\d+)?)*", text):
-        raise argparse.ArgumentTypeError(f"{text}: must look like 0-4 or 0,2")
-    ends = [[int(end) for end in part.split("-")] for part in text.split(",")]
-    for end in ends:
-        if end[0] > end[-1]:
-            raise argparse.ArgumentTypeError(f"{text}: must go upwards, such as {end[-1]}-{end[0]}")
-    return sorted({seed for end in ends for seed in range(end[0], end[-1] + 1)})
-
-
-def _minutes(text: str) -> float:
-    """Read ``20m`` or ``1.5h``."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([mh])", text)
-    if not match or not float(match[1]):
-        raise argparse.ArgumentTypeError(f"{text}: must look like 20m or 1.5h, and be more than nothing")
-    return float(match[1]) * {"m": 1, "h": 60}[match[2]]
 
 
 def _line(error: Exception) -> str:

@@ -1,12 +1,11 @@
-"""Notebooks executed: refreshed in place so that twice gives the same bytes, or rerun with other parameters."""
+"""Notebooks: where they are, how a kernel is started, and executing them in place."""
 
 import contextlib
 import hashlib
 import os
-import sys
 import tempfile
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 from cflkit.checks import known, require
@@ -19,7 +18,6 @@ KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 # How every kernel starts; it says nothing of its own when it is interrupted.
 START = {"kernel_name": "python3", "extra_arguments": ["--log-level=CRITICAL"]}
 LANGUAGE = {"name": "python", "pygments_lexer": "ipython3"}
-RERUNS = Path("runs")
 
 
 class CellFailed(Exception):
@@ -82,7 +80,7 @@ def refresh(path: Path) -> None:
         **START,
     )
     try:
-        with _environment(), client.setup_kernel():  # as papermill does: an interrupt passes through
+        with environment(), client.setup_kernel():  # as papermill does: an interrupt passes through
             for number, cell in enumerate(notebook.cells):
                 client.execute_cell(cell, number, execution_count=None)
     except CellExecutionError as error:
@@ -94,66 +92,13 @@ def refresh(path: Path) -> None:
     _write(path, nbformat.writes(notebook) + "\n")
 
 
-def rerun(name: str, given: Mapping[str, str], out: Path | None = None) -> Path:
-    """Execute a chapter with other parameters; nothing starts before all of them are known to be allowed.
-
-    Parameters
-    ----------
-    name : str
-        A chapter, see :func:`chapter`.
-    given : mapping of str to str
-        Parameters as typed.
-    out : Path, optional
-        The executed notebook, a new file; by default the next free one of ``runs/NAME.ipynb``,
-        ``runs/NAME-2.ipynb``, and so on.
-
-    Returns
-    -------
-    Path
-        The executed notebook.
-
-    Raises
-    ------
-    ValueError
-        An unknown chapter or parameter, a value that is not allowed, or an `out` that cannot be written.
-    CellFailed
-        A cell failed; the executed notebook shows where.
-    """
-    path = chapter(name)
-    values = parameters.of(path).read(given)
-    out = _free(RERUNS / path.name) if out is None else out
-    ok = out.suffix == ".ipynb" and not out.exists() and not out.is_symlink()
-    require(ok, "out", str(out), "a file that does not exist yet, and ends in .ipynb")
-    places.need_folder("out", out.parent)
-
-    import papermill
-    from traitlets.config import Config
-
-    try:
-        with _environment(), places.writing(out):
-            papermill.execute_notebook(
-                _literally(path),
-                _literally(out),
-                values,
-                language="python",
-                cwd=str(path.resolve().parent),
-                start_timeout=300,
-                progress_bar=sys.stderr.isatty(),
-                config=Config(KernelManager=sockets()),
-                **START,
-            )
-    except papermill.PapermillExecutionError as error:
-        raise CellFailed(f"{path.name}: {error.ename}: {error.evalue}; {out} shows where") from None
-    return out
-
-
 def sockets() -> dict[str, str]:
     """Let a kernel talk through files: the ports that two kernels pick may collide."""
     return {"transport": "ipc", "ip": f"{tempfile.gettempdir()}/kernel-{uuid.uuid4().hex[:12]}"}
 
 
 @contextlib.contextmanager
-def _environment() -> Iterator[None]:
+def environment() -> Iterator[None]:
     """Start kernels under `ENVIRONMENT`; a kernel inherits the environment of its parent."""
     before = dict(os.environ)
     os.environ.update(ENVIRONMENT)
@@ -189,14 +134,6 @@ def _write(path: Path, text: str) -> None:
         part.unlink(missing_ok=True)
 
 
-def _literally(path: Path) -> str:
+def literally(path: Path) -> str:
     """Write a path for papermill, which fills parameters into braces."""
     return str(path).replace("{", "{{").replace("}", "}}")
-
-
-def _free(path: Path) -> Path:
-    """Return `path`, or with the least number that makes it a new file: ``NAME-2.ipynb``, ``NAME-3.ipynb``."""
-    number, free = 2, path
-    while free.exists():
-        free, number = path.with_name(f"{path.stem}-{number}{path.suffix}"), number + 1
-    return free

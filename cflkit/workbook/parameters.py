@@ -16,10 +16,12 @@ Types are int, float, bool and str.
 import ast
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from cflkit.checks import Range, accepts, allowed, declared, known, require
 
@@ -30,6 +32,7 @@ SHAPE = "`name: type = literal  # help`"
 NUMBER = r"\s*([-+]?(?:inf|\d[\d.]*(?:e[-+]?\d+)?))\s*"
 INTERVAL = re.compile(rf"([\[(]){NUMBER},{NUMBER}([\])])$")
 CHOICES = re.compile(r"\{([^{}]+)\}$")
+LIMITS = re.compile(rf"\s*({INTERVAL.pattern}|{CHOICES.pattern})")
 REQUIRED = re.compile(r"# require: (.+)")
 
 
@@ -66,12 +69,7 @@ class Parameter:
         ValueError
             Wrong type, outside the interval, or not among the choices.
         """
-        try:
-            value = _convert(self.type, text)
-        except ValueError:
-            value = None
-        require(value is not None and accepts(self.hint, value), self.name, text, allowed(self.hint))
-        return value
+        return typed(self.name, self.hint, text)
 
 
 @dataclass(frozen=True)
@@ -100,8 +98,12 @@ class Schema:
         for name in given:
             known(self.parameters, name, "parameter")
         values = {name: self.parameters[name].read(text) for name, text in given.items()}
-        self.check({name: p.default for name, p in self.parameters.items()} | values)
+        self.check(self.values(values))
         return values
+
+    def values(self, given: Mapping[str, Value]) -> dict[str, Value]:
+        """Values of all parameters, the defaults where none is given."""
+        return {name: p.default for name, p in self.parameters.items()} | dict(given)
 
     def check(self, values: Mapping[str, Value]) -> None:
         """Require of all values together what the cell requires."""
@@ -110,6 +112,38 @@ class Schema:
             shown = ", ".join(f"{name} = {values[name]}" for name in names)
             if not eval(condition, {"__builtins__": {}}, dict(values)):  # the chapter's own code, run anyway
                 raise ValueError(f"{shown}: must fulfil {condition}")
+
+
+def typed(name: str, hint: Any, text: str) -> Any:
+    """Read what was typed as the value that an annotation allows: a number, a word, ``true``, ``null``, ``[1, 2]``.
+
+    Raises
+    ------
+    ValueError
+        Nothing that the annotation allows is written so.
+    """
+    for value in _readings(hint, text):
+        if accepts(hint, value):
+            return value
+    return require(False, name, text, allowed(hint))
+
+
+def _readings(hint: Any, text: str) -> Iterator[Any]:
+    """Give the values that `text` may mean."""
+    origin, args = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        yield from _readings(args[0], text)
+    elif origin in (Union, UnionType):
+        for one in sorted(args, key=lambda one: one is not NoneType):  # a text may be anything, so null comes first
+            yield from _readings(one, text)
+    elif hint is NoneType:
+        yield from [None] * (text.lower() in ("null", "none"))
+    else:
+        plain = hint if hint in TYPES.values() else None
+        kinds = map(type, args) if origin is Literal else [plain]
+        for kind in dict.fromkeys(kinds):
+            with suppress(ValueError):
+                yield json.loads(text) if kind is None else _convert(kind, text)
 
 
 def _convert(kind: type, text: str) -> Value:

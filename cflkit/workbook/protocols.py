@@ -1,21 +1,143 @@
-"""The papers' experiments as data: ``book/papers/protocols.yaml`` names what can be run, and with what."""
+"""Experiments as data: ``book/papers/protocols.yaml`` names what can be run, and with what.
+
+A :class:`Plan` is one run of an experiment, the paper's own, a changed one, or one made up at the console. It holds
+all that a worker needs to run it and can be sent to another process or machine.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from functools import lru_cache
+from typing import Any, Literal
 
 import torch
 
 from cflkit import methods, rng
-from cflkit.checks import known
+from cflkit.checks import Checked, Count, Fraction, Natural, hints, known, parameters
 from cflkit.data import builders as federation
+from cflkit.data.federation import Federation
 from cflkit.engine.sgd import SGD
 from cflkit.engine.simulation import Simulation
 from cflkit.methods import OracleClusters
-from cflkit.workbook import schema
+from cflkit.workbook import records, schema
+from cflkit.workbook.parameters import typed
 from cflkit.workbook.schema import protocols
 
-__all__ = ["protocols", "simulation"]
+__all__ = ["Plan", "Setting", "accepted", "free", "plan", "protocols", "simulation"]
 
 
-def simulation(name: str, label: str, *, seed: int = 0, federation_=None, **overrides) -> Simulation:
-    """Set up one run of a protocol.
+@dataclass(frozen=True)
+class Setting(Checked):
+    """What changes the result of a run, beside its method, its federation and its local training.
+
+    Attributes
+    ----------
+    model : str
+        A network's name.
+    rounds : int
+        Communication rounds.
+    participation : float
+        Share of the clients that is sampled in a round.
+    evaluate_every, personal_every : int
+        Rounds between scores, and between those of personal models.
+    dtype : {"float32", "float64"}
+        Precision.
+    """
+
+    model: str = "mlp200"
+    rounds: Natural = 20
+    participation: Fraction = 1.0
+    evaluate_every: Count = 1
+    personal_every: Count | None = None
+    dtype: Literal["float32", "float64"] = "float32"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One run.
+
+    Attributes
+    ----------
+    protocol : str
+        The experiment: the folder of its records.
+    label : str
+        The method's label in it. A changed plan says in its label what was changed.
+    method, federation, local : dict
+        Arguments of :func:`cflkit.methods.get`, :func:`cflkit.data.builders.build`, and
+        :class:`~cflkit.engine.sgd.SGD`.
+    setting : dict
+        Arguments of :class:`Setting`.
+    seed : int
+        Seeds data, initial models, sampling and batches alike.
+    unseen : float
+        Share of the clients that comes after the last round.
+    how : dict
+        Settings of :class:`~cflkit.engine.simulation.Simulation` that change numbers at rounding level only.
+    """
+
+    protocol: str
+    label: str
+    method: dict
+    federation: dict
+    local: dict
+    setting: dict
+    seed: int = 0
+    unseen: float = 0.0
+    how: dict = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f"{self.label}, seed {self.seed}"
+
+    def changed(self, given: Mapping[str, str]) -> "Plan":
+        """Change parameters by name, as typed; the label says which.
+
+        Raises
+        ------
+        ValueError
+            For an unknown name, or a value that is not allowed.
+        """
+        parts = {"method": dict(self.method), "federation": dict(self.federation), "local": dict(self.local),
+                 "setting": dict(self.setting)}  # fmt: skip
+        takes, label = accepted(self.method["name"], self.federation["builder"]), [self.label]
+        for name, text in given.items():
+            known(takes, name, "parameter")
+            part, hint, _ = takes[name]
+            parts[part][name] = typed(name, hint, text)
+            label.append(f"{name}={text}")
+        changed = replace(self, label=records.label(",".join(label)), **parts)
+        changed.check()
+        return changed
+
+    def check(self) -> None:
+        """Refuse what no simulation could be made of, as far as can be told without data."""
+        schema.check_run(self.method, self.federation, self.local)
+        schema.check_model(Setting(**self.setting).model)
+
+    def simulation(self, federation_: Federation | None = None, **overrides) -> Simulation:
+        """Set the run up.
+
+        Parameters
+        ----------
+        federation_ : Federation, optional
+            The plan's, if it is at hand already.
+        **overrides
+            Settings of :class:`~cflkit.engine.simulation.Simulation` in place of the plan's.
+        """
+        fed = federation_ or _federation(json.dumps(self.federation | {"seed": self.seed}))
+        settings = asdict(Setting()) | self.setting | self.how
+        if self.unseen:
+            late = rng.generator(self.seed, "unseen").permutation(fed.clients)[: round(self.unseen * fed.clients)]
+            settings["arrival"] = torch.ones(fed.clients, dtype=torch.int64)
+            settings["arrival"][late] = max((settings | overrides)["rounds"], 1) + 1
+        chosen = dict(self.method)
+        kind = chosen.pop("name")
+        method = OracleClusters.of(fed) if kind == "oracle" else methods.get(kind, **chosen)
+        return Simulation(method, fed, local=SGD(**self.local), seed=self.seed, **(settings | overrides))
+
+
+def plan(name: str, label: str, seed: int = 0, **how) -> Plan:
+    """One run of a protocol.
 
     Parameters
     ----------
@@ -24,11 +146,9 @@ def simulation(name: str, label: str, *, seed: int = 0, federation_=None, **over
     label : str
         The method's label within it.
     seed : int
-        Seeds data, initial models, sampling and batches alike.
-    federation_ : Federation, optional
-        The protocol's federation of that seed, if it is at hand already.
-    **overrides
-        Settings of :class:`~cflkit.engine.simulation.Simulation` in place of the protocol's (rounds, device, ...).
+        See :class:`Plan`.
+    **how
+        See :class:`Plan`.
 
     Raises
     ------
@@ -38,17 +158,65 @@ def simulation(name: str, label: str, *, seed: int = 0, federation_=None, **over
     known(protocols(), name, "protocol")
     protocol = protocols()[name]
     known(protocol["methods"], label, "label")
-    fed = federation_ or federation.build(protocol["federation"] | {"seed": seed})
-    chosen = dict(protocol["methods"][label])
-    settings = {"participation": 1.0, "dtype": "float32", "evaluate_every": 10}
-    named = ("model", "rounds", "participation", "evaluate_every", "personal_every")
-    settings |= {k: protocol[k] for k in named if k in protocol}
-    settings |= {k: chosen.pop(k) for k in schema.OWN if k in chosen}
-    if "unseen" in protocol:  # this share of the clients comes after the last round
-        late = rng.generator(seed, "unseen").permutation(fed.clients)[: round(protocol["unseen"] * fed.clients)]
-        settings["arrival"] = torch.ones(fed.clients, dtype=torch.int64)
-        settings["arrival"][late] = max((settings | overrides)["rounds"], 1) + 1
-    local = SGD(**protocol["local"])
-    kind = chosen.pop("name")
-    method = OracleClusters.of(fed) if kind == "oracle" else methods.get(kind, **chosen)
-    return Simulation(method, fed, local=local, seed=seed, **(settings | overrides))
+    method = dict(protocol["methods"][label])
+    setting = {"evaluate_every": 10} | {k: protocol[k] for k in hints(Setting) if k in protocol}
+    setting |= {k: method.pop(k) for k in schema.OWN if k in method}
+    unseen = protocol.get("unseen", 0.0)
+    return Plan(name, label, method, protocol["federation"], protocol["local"], setting, seed, unseen, how)
+
+
+def free(method: str, builder: str, images: str, given: Mapping[str, str], seed: int = 0, **how) -> Plan:
+    """One run of a method that belongs to no protocol: 40 clients on the digits unless told otherwise.
+
+    Parameters
+    ----------
+    method, builder : str
+        Names from `METHODS` and `BUILDERS`.
+    images : str
+        A data set's name, or several with commas between them; or the path of an ``.npz``.
+    given : mapping of str to str
+        Parameters as typed.
+    seed, **how
+        See :class:`Plan`.
+
+    Raises
+    ------
+    ValueError
+        For an unknown name, or a value that is not allowed.
+    """
+    known(methods.METHODS, method, "method")
+    known(federation.BUILDERS, builder, "builder")
+    named = images.split(",") if "," in images else images
+    if not images.endswith(".npz"):
+        schema.check_images(named)
+    place = re.sub(r"[^\w,.-]+", "-", f"{builder}-{images}").strip("-")
+    many = {"clients": 40} if "clients" in hints(federation.BUILDERS[builder]) else {}
+    local, setting = {"lr": 0.1, "epochs": 5}, {"model": "mlp200", "rounds": 20}
+    fed = {"builder": builder, "images": named} | many
+    return Plan(place, method, {"name": method}, fed, local, setting, seed, how=how).changed(given)
+
+
+def accepted(method: str, builder: str) -> dict[str, tuple[str, Any, object]]:
+    """What may be changed in a run, by name: the part of the plan, the annotation, and the default."""
+    kinds = {"method": methods.METHODS[method], "federation": federation.BUILDERS[builder], "local": SGD,
+             "setting": Setting}  # fmt: skip
+    found = {}
+    for part, kind in kinds.items():
+        plain = parameters(kind)
+        found |= {name: (part, hint, plain[name][0]) for name, hint in hints(kind).items()
+                  if name != "seed" and (method, name) not in _MADE}  # fmt: skip
+    return found
+
+
+_MADE = {("oracle", "cluster"), ("mdicfl", "truth"), ("mdicfl", "real")}  # made from the federation, never typed
+
+
+def simulation(name: str, label: str, *, seed: int = 0, **overrides) -> Simulation:
+    """Set up one run of a protocol; see :func:`plan` and :meth:`Plan.simulation`."""
+    return plan(name, label, seed).simulation(**overrides)
+
+
+@lru_cache(maxsize=1)
+def _federation(config: str) -> Federation:
+    """The federation of a configuration; the methods of a sweep follow each other on the same one."""
+    return federation.build(json.loads(config))

@@ -9,6 +9,7 @@ import json
 import math
 import os
 import platform
+import re
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -25,6 +26,7 @@ from cflkit.workbook import places
 
 FOLDER = places.RESULTS
 DIGITS = 6  # decimals kept of a measured number
+LONGEST = 80  # letters of a label
 FORMAT = 2  # of a record; those without one have lists cut at twenty, and no client's accuracy
 # where and how a run was computed changes its numbers at rounding level only: told, but not part of its identity
 _APART = ("seed", "device", "trainer", "chunk", "workers")
@@ -43,6 +45,13 @@ def identity(config: dict) -> str:
 def path(protocol: str, label: str, config: dict, folder: Path = FOLDER) -> Path:
     """Where the record of a run belongs."""
     return folder / protocol / f"{name({'label': label, 'config': config, 'seed': config['seed']})}.json"
+
+
+def label(text: str) -> str:
+    """Make a label that can name a file; what is too long keeps its beginning and gets a digest."""
+    text = re.sub(r"[^\w,.=+\-]+", "_", text)
+    digest = hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 9]}_{digest}"
 
 
 def name(record: dict) -> str:
@@ -77,9 +86,9 @@ def write(protocol: str, label: str, simulation: Simulation, history: History, f
         "label": label,
         "config": simulation.config,
         "seed": simulation.seed,
-        "final": _rounded(history.final),
-        "clients": _rounded(simulation.accuracies(history), 4),
-        "rounds": _rounded(history.rounds),
+        "final": rounded(history.final),
+        "clients": rounded(simulation.accuracies(history), 4),
+        "rounds": rounded(history.rounds),
         "provenance": provenance() | {
             "seconds": round(sum(history.seconds), 1),
             "device": simulation.model.device.type,
@@ -198,14 +207,14 @@ def _processor() -> str:
     return names[0].partition(":")[2].strip() if names else platform.processor() or platform.machine()
 
 
-def _rounded(value, digits: int = DIGITS):
+def rounded(value, digits: int = DIGITS):
     """Keep what matters of every float; not-a-number becomes null, since JSON has none."""
     if isinstance(value, float):
         return round(value, digits) if math.isfinite(value) else None
     if isinstance(value, dict):
-        return {name: _rounded(v, digits) for name, v in value.items()}
+        return {name: rounded(v, digits) for name, v in value.items()}
     if isinstance(value, list):
-        return [_rounded(v, digits) for v in value]
+        return [rounded(v, digits) for v in value]
     return value
 
 

@@ -1,52 +1,56 @@
-"""Run what a table lacks, cheapest first.
+"""Runs into records, and what a table lacks, cheapest first.
 
 Each run leaves one record, goes on where it was stopped, and is never made twice.
 """
 
 import contextlib
+import json
 import shutil
-import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from pathlib import Path
+
+import pandas as pd
+from filelock import FileLock, Timeout
 
 from cflkit.checks import known, require
 from cflkit.data.federation import Federation
 from cflkit.engine.checkpoint import BusyError
+from cflkit.engine.history import History
 from cflkit.workbook import ledger, places, protocols, records
+from cflkit.workbook.spread import Clock, Pool, TimeIsUp, spread
 
 CHECKPOINTS = Path("runs")
 
 
 def run(
-    protocol: str,
-    label: str,
-    seed: int,
+    plan: protocols.Plan,
+    seconds: float | None = None,
     *,
     federation: Federation | None = None,
     out: Path = records.FOLDER,
     checkpoints: Path = CHECKPOINTS,
     **settings,
 ) -> Path:
-    """Run one method of a protocol into its record, from its last checkpoint, unless it has a record already.
+    """Run a plan into its record, from its last checkpoint, unless it has a record already.
 
     Parameters
     ----------
-    protocol, label : str
+    plan : Plan
         What to run.
-    seed : int
-        With which seed.
+    seconds : float, optional
+        Stop after so long, at the end of a round; the same call goes on from there.
     federation : Federation, optional
-        The protocol's federation of that seed, if it is at hand already.
+        The plan's federation, if it is at hand already.
     out : Path
         Where records go.
     checkpoints : Path
         Where an unfinished run is kept; it is deleted when the record has been written.
     **settings
-        Settings of :class:`~cflkit.engine.simulation.Simulation` in place of the protocol's (device, rounds, ...).
+        Settings of :class:`~cflkit.engine.simulation.Simulation` in place of the plan's (progress, ...).
 
     Returns
     -------
@@ -56,26 +60,63 @@ def run(
     Raises
     ------
     ValueError
-        For an unknown protocol or label, a folder that cannot be written to, or a checkpoint of another
-        configuration.
+        For a folder that cannot be written to, or a checkpoint of another configuration.
+    BusyError
+        If another process is at work on this run.
+    TimeIsUp
+        If time is up before the last round.
     """
+    clock = Clock(seconds)
     try_folders(out, checkpoints)
-    kept = checkpoints / protocol / f"{label}-s{seed}"
-    settings |= {"federation_": federation, "checkpoint": kept}
-    simulation = protocols.simulation(protocol, label, seed=seed, **settings)
-    target = records.path(protocol, label, simulation.config, out)
-    if not target.exists():
-        history = simulation.run()
-        with places.writing(target):
-            records.write(protocol, label, simulation, history, out)
+    kept = checkpoints / plan.protocol / f"{plan.label}-s{plan.seed}"
+    simulation = plan.simulation(federation, checkpoint=kept, **settings)
+    target = records.path(plan.protocol, plan.label, simulation.config, out)
+    with alone(kept):  # until the record is there: nobody finds a run that is neither locked nor recorded
+        if not target.exists():
+            history = simulation.run(after=lambda so_far: len(so_far.rounds) > simulation.rounds or clock.check())
+            with places.writing(target):
+                records.write(plan.protocol, plan.label, simulation, history, out)
         shutil.rmtree(kept, ignore_errors=True)
     return target
 
 
+@contextlib.contextmanager
+def alone(run: Path) -> Iterator[None]:
+    """Hold a run while it is worked on; the lock of a process that died is free.
+
+    Raises
+    ------
+    BusyError
+        If another process holds it.
+    """
+    run.parent.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(run.with_name(f"{run.name}.lock"), timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        line = f"run = {str(run)!r}: must be free; another process is at work on this run"
+        raise BusyError(line) from None
+    try:
+        yield
+        Path(lock.lock_file).unlink(missing_ok=True)  # while it is held: whoever waits for it sees that it is gone
+    finally:
+        lock.release()
+
+
 def reproduce(
-    table: str, seeds: Sequence[int] | None = None, minutes: float | None = None, **settings
-) -> list[Path]:
+    table: str,
+    seeds: Sequence[int] | None = None,
+    minutes: float | None = None,
+    *,
+    pool: Pool | None = None,
+    out: Path = records.FOLDER,
+    checkpoints: Path = CHECKPOINTS,
+    **how,
+) -> int:
     """Run what a table lacks, cheapest first, and pass over what another process is at work on.
+
+    A line is printed for each run that begins, with its time as this machine's last runs make it likely, and for
+    each that ends.
 
     Parameters
     ----------
@@ -84,15 +125,18 @@ def reproduce(
     seeds : sequence of int, optional
         Which seeds are wanted; as many as the table asks for if None.
     minutes : float, optional
-        Stop after so long, in the middle of a run if need be; the same call goes on from there. Only in the main
-        thread.
-    **settings
+        Stop after so long, each run at the end of a round; the same call goes on from there.
+    pool : Pool, optional
+        Where; one after the other in this process if None.
+    out, checkpoints : Path
         As for :func:`run`.
+    **how
+        As for :class:`~cflkit.workbook.protocols.Plan`.
 
     Returns
     -------
-    list of Path
-        The records written.
+    int
+        How many runs failed.
 
     Raises
     ------
@@ -103,42 +147,89 @@ def reproduce(
     """
     known(ledger.tables(), table, "table")
     require(minutes is None or minutes > 0, "budget", minutes, "more than 0 minutes")
-    lacking = ledger.missing(table, seeds, settings.get("out", records.FOLDER))
-    written = []
-    with budget(minutes):
-        for n, wanted in enumerate(lacking, 1):
-            about = f"{wanted.label}, seed {wanted.seed}, about {wanted.minutes:.0f} min"
-            print(f"{n} of {len(lacking)}: {about}", flush=True)
-            try:
-                written.append(run(wanted.protocol, wanted.label, wanted.seed, **settings))
-            except BusyError:
-                print("another process is at work on it", flush=True)
-    return written
+    lacking = ledger.missing(table, seeds, out)
+    plans = [protocols.plan(m.protocol, m.label, m.seed, **how) for m in lacking]
+    tasks = [partial(run, one, out=out, checkpoints=checkpoints, progress=pool is None) for one in plans]
+    cost, ended, failed = Cost([m.minutes for m in lacking]), 0, 0
 
+    def begun(number: int) -> None:
+        print(f"{number + 1} of {len(plans)}: {plans[number]}, about {_long(cost.of(number))}", flush=True)
 
-class TimeIsUp(KeyboardInterrupt):
-    """A budget is spent. Like an interrupt, it passes through whatever is running."""
-
-
-@contextlib.contextmanager
-def budget(minutes: float | None) -> Iterator[None]:
-    """Raise :class:`TimeIsUp` once so many minutes have passed; never if None."""
-    if minutes is None:
-        yield
-        return
-    main = threading.current_thread() is threading.main_thread()
-    require(main, "budget", minutes, "None outside the main thread, which alone receives signals")
-
-    def ring(*_):
+    for outcome in spread(tasks, pool, None if minutes is None else 60 * minutes, begun):
+        error = outcome.error
+        if isinstance(error, TimeIsUp):
+            continue
+        ended += 1
+        if isinstance(error, BusyError):
+            print(f"{plans[outcome.number]}: another process is at work on it", flush=True)
+        elif error:
+            failed += 1
+            print(f"cflkit: {plans[outcome.number]} failed: {error}", file=sys.stderr, flush=True)
+        else:
+            cost.took(outcome.number, _minutes(outcome.value))
+            left = f"; about {_long(cost.left / (pool.width if pool else 1))} left" if cost.left else ""
+            print(f"{outcome.value}{left}", flush=True)
+    if ended < len(plans):
         raise TimeIsUp(f"time is up after {minutes:g} min")
+    return failed
 
-    before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, 60 * minutes)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+
+class Cost:
+    """What runs cost, in minutes: as estimated, times what this machine has needed of an estimate so far."""
+
+    def __init__(self, minutes: Sequence[float]):
+        self.estimate = dict(enumerate(minutes))
+        self.told = self.measured = 0.0
+
+    @property
+    def factor(self) -> float:
+        """How much slower this machine is than the estimates, 1 while nothing was measured."""
+        return self.measured / self.told if self.told else 1.0
+
+    @property
+    def left(self) -> float:
+        """Of all runs that have not ended."""
+        return self.factor * sum(self.estimate.values())
+
+    def of(self, number: int) -> float:
+        """Of one run."""
+        return self.factor * self.estimate[number]
+
+    def took(self, number: int, minutes: float) -> None:
+        """Learn what a run took."""
+        self.told += self.estimate.pop(number)
+        self.measured += minutes
+
+
+def _long(minutes: float) -> str:
+    return f"{minutes:.0f} min" if minutes >= 1 else "less than a minute"
+
+
+def _minutes(record: Path) -> float:
+    return json.loads(record.read_text())["provenance"]["seconds"] / 60
+
+
+def show(record: Path) -> list[Path]:
+    """Write the rounds of a record beside it, as CSV and as a learning curve.
+
+    Returns
+    -------
+    list of Path
+        The two files.
+    """
+    from cflkit.workbook import plots
+
+    table, picture = record.with_suffix(".csv"), record.with_suffix(".png")
+    read = records.read(record)
+    History(rounds=read["rounds"]).to_csv(table)
+    scores = pd.DataFrame(read["rounds"])
+    y = "accuracy" if "accuracy" in scores else "personal_accuracy"
+    plots.use_style()
+    part = picture.with_name(f".{picture.name}.part")
+    with places.writing(picture):
+        plots.learning_curves({read["label"]: scores}, y).savefig(part, format="png")
+    part.replace(picture)
+    return [table, picture]
 
 
 def try_folders(out: Path, checkpoints: Path) -> None:

@@ -94,8 +94,7 @@ class Protocol(Checked):
         require(len(self.methods) > 0, "methods", self.methods, "at least one label")
         with _at("federation"):
             _federation(self.federation)
-        if not re.fullmatch(r"mlp[1-9]\d*", self.model):
-            known(networks.names(), self.model, "model")
+        check_model(self.model)
         with _at("local"):
             _check(SGD, self.local)
         for label, method in self.methods.items():
@@ -123,12 +122,33 @@ class Tried(Checked):
     chosen: bool = False
 
 
+def check_model(name: str) -> None:
+    """Require that there is a network of that name."""
+    if not re.fullmatch(r"mlp[1-9]\d*", name):
+        known(networks.names(), name, "model")
+
+
+def check_images(names: str | Sequence[str] | None) -> None:
+    """Require that there are data sets of these names."""
+    for name in [names] if isinstance(names, str) else names or [None]:
+        known([*images.names(), *PACKED], name, "images")
+
+
+def check_run(method: Mapping, federation: Mapping, local: Mapping) -> None:
+    """Check the arguments of a method, of a federation and of local training; no data is looked at."""
+    _method(method)
+    _options(federation)
+    _check(SGD, local)
+
+
 def _federation(given: Mapping) -> None:
     """Check a federation's options against its builder's, without any data."""
     known(builders.BUILDERS, given.get("builder"), "builder")
-    names = given.get("images")
-    for name in [names] if isinstance(names, str) else names or [None]:
-        known([*images.names(), *PACKED], name, "images")
+    check_images(given.get("images"))
+    _options(given)
+
+
+def _options(given: Mapping) -> None:
     options = {key: value for key, value in given.items() if key not in ("builder", "images")}
     _check(builders.BUILDERS[given["builder"]], options)
 

@@ -1,0 +1,257 @@
+"""Chapters with other parameters: executed as a notebook into a folder of its own, or as a function for a sweep.
+
+A chapter's metrics are what its code binds to a name: histories, or their last rows, by the method's label.
+"""
+
+import contextlib
+import io
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from cflkit.checks import require
+from cflkit.engine.history import History
+from cflkit.workbook import notebooks, parameters, places, records
+
+RUNS = Path("runs")
+FORMAT = 1  # of a run.json
+LAST = "from cflkit.workbook import rerun\nrerun.leave(globals(), {file!r})"
+
+
+def rerun(name: str, given: Mapping[str, str], out: Path = RUNS) -> Path:
+    """Execute a chapter with other parameters; nothing starts before all of them are known to be allowed.
+
+    Parameters
+    ----------
+    name : str
+        A chapter, see :func:`cflkit.workbook.notebooks.chapter`.
+    given : mapping of str to str
+        Parameters as typed.
+    out : Path
+        Where the folder of this rerun is made: ``CHAPTER/NAME=VALUE,...``, or with the next free number.
+
+    Returns
+    -------
+    Path
+        The folder: the executed notebook, the same as HTML, and ``run.json`` with parameters, versions, commit,
+        duration and metrics.
+
+    Raises
+    ------
+    ValueError
+        An unknown chapter or parameter, a value that is not allowed, or an `out` that cannot be written.
+    CellFailed
+        A cell failed; the executed notebook shows where.
+    """
+    path = notebooks.chapter(name)
+    schema = parameters.of(path)
+    values = schema.read(given)
+    places.need_folder("out", out)
+    folder = _folder(out / path.stem / label(given))
+    executed, left = folder / path.name, folder / "metrics.json"
+    began, failed = time.perf_counter(), None
+    try:
+        with places.writing(executed):
+            _execute(path, executed, values, LAST.format(file=str(left.resolve())))
+    except notebooks.CellFailed as error:
+        failed = str(error)
+    metrics = json.loads(left.read_text()) if left.exists() else {}
+    left.unlink(missing_ok=True)
+    write(folder / "run.json", path.stem, schema.values(values), metrics, time.perf_counter() - began, failed)
+    with places.writing(folder / f"{path.stem}.html"):
+        _html(executed)
+    if failed:
+        raise notebooks.CellFailed(f"{failed}; {executed.with_suffix('.html')} shows where")
+    return folder
+
+
+def label(given: Mapping[str, str]) -> str:
+    """Name a rerun after what was changed."""
+    return records.label(",".join(f"{name}={text}" for name, text in given.items()) or "default")
+
+
+def _folder(path: Path) -> Path:
+    """Make a new folder, if need be with the least number that makes it new: ``NAME_2``, ``NAME_3``."""
+    number, free = 2, path
+    while True:
+        try:
+            free.mkdir(parents=True)
+            return free
+        except FileExistsError:
+            free, number = path.with_name(f"{path.name}_{number}"), number + 1
+
+
+def _execute(path: Path, executed: Path, values: Mapping, last: str) -> None:
+    """Run the notebook, and a last cell that does not stay in it."""
+    import nbformat
+    import papermill
+    from traitlets.config import Config
+
+    notebook = nbformat.convert(nbformat.from_dict(parameters.load(path)), 4)
+    notebook.cells.append(nbformat.v4.new_code_cell(last))
+    for cell in notebook.cells:
+        cell.metadata.setdefault("tags", [])  # papermill takes them for granted
+    try:
+        with notebooks.environment():
+            papermill.execute_notebook(
+                notebook,
+                notebooks.literally(executed),
+                dict(values),
+                language="python",
+                cwd=str(path.resolve().parent),
+                start_timeout=300,
+                progress_bar=sys.stderr.isatty(),
+                config=Config(KernelManager=notebooks.sockets()),
+                **notebooks.START,
+            )
+    except papermill.PapermillExecutionError as error:
+        raise notebooks.CellFailed(f"{path.name}: {error.ename}: {error.evalue}") from None
+    finally:
+        if executed.exists():
+            done = nbformat.read(executed, 4)
+            done.cells = [cell for cell in done.cells if cell.source != last]
+            nbformat.write(done, executed)
+
+
+def _html(executed: Path) -> None:
+    """Write the executed notebook as a page, which finds its mathematics in the book."""
+    import nbformat
+    from nbconvert import HTMLExporter
+
+    mathjax = next(places.BOOK.glob("_static/**/tex-*.js"), None)
+    page, _ = HTMLExporter(
+        mathjax_url=mathjax.as_uri() if mathjax else "", require_js_url="", jquery_url=""
+    ).from_notebook_node(nbformat.read(executed, 4))
+    executed.with_suffix(".html").write_text(page, "utf-8")
+
+
+def demonstrate(path: Path, values: Mapping, out: Path, seconds: float | None = None) -> Path:
+    """Run a chapter as a function: its code, in this process, up to its first comparison of methods.
+
+    Parameters
+    ----------
+    path : Path
+        The notebook.
+    values : mapping
+        All its parameters.
+    out : Path
+        The file to write, see :func:`write`; nothing is done if it is there.
+    seconds : float, optional
+        Ignored: a demonstration takes seconds, and is run whole.
+
+    Returns
+    -------
+    Path
+        The file.
+
+    Raises
+    ------
+    ValueError
+        The chapter has no comparison.
+    RuntimeError
+        Its code fails with these values.
+    """
+    from cflkit.workbook.reproduce import alone
+
+    with alone(out.parent):
+        if not out.exists():
+            began = time.perf_counter()
+            metrics = _demonstration(path, values)
+            write(out, path.stem, values, metrics, time.perf_counter() - began)
+    return out
+
+
+def _demonstration(path: Path, values: Mapping) -> dict:
+    names: dict = {"__name__": "__main__", "display": lambda *_: None}
+    before = Path.cwd()
+    os.chdir(path.resolve().parent)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            for number, cell in enumerate(parameters.load(path)["cells"]):
+                if cell["cell_type"] != "code":
+                    continue
+                exec(compile(parameters.code(cell), f"{path.name}, cell {number}", "exec"), names)
+                if "parameters" in parameters.tags(cell):
+                    names |= values
+                if found := compared(names):
+                    return found
+    finally:
+        os.chdir(before)
+    raise ValueError(f"{path.name}: compares no methods")
+
+
+# ---------------------------------------------------------------------- what a chapter measures
+def leave(names: Mapping, file: str) -> None:
+    """Write what a chapter has measured; the last cell of a rerun does so."""
+    Path(file).write_text(json.dumps(compared(names)))
+
+
+def compared(names: Mapping) -> dict[str, dict]:
+    """Find what was measured: by label, the last round's ``final`` numbers and the ``rounds`` of each run.
+
+    Parameters
+    ----------
+    names : mapping
+        What a chapter's code has bound. A mapping from labels to histories counts, also to several histories each
+        (one per seed), and to last rows.
+    """
+    found = {}
+    for name, value in names.items():
+        if isinstance(value, dict) and len(value) > 1 and not name.startswith("_"):
+            runs = {key: list(_runs(one)) for key, one in value.items() if isinstance(key, str)}
+            if len(runs) == len(value) and all(runs.values()):
+                found |= {key: runs[key] for key in runs if key not in found}
+    return {key: [{"final": _numbers(rows[-1]), "rounds": [_numbers(row) for row in rows]} for rows in runs]
+            for key, runs in found.items()}  # fmt: skip
+
+
+def _runs(value) -> Iterator[list[dict]]:
+    """Give the rows of each run in a value: a history, a last row, or several, perhaps with a simulation."""
+    for one in value if isinstance(value, list | tuple) else [value]:
+        rows = one.rounds if isinstance(one, History) else [one]
+        if rows and isinstance(rows[-1], dict) and {"round", "down"} <= rows[-1].keys():
+            yield rows
+
+
+def _numbers(row: Mapping) -> dict[str, float]:
+    return records.rounded({k: v for k, v in row.items() if isinstance(v, int | float) and not isinstance(v, bool)})
+
+
+def write(
+    file: Path, chapter: str, values: Mapping, metrics: dict, seconds: float, failed: str | None = None
+) -> None:
+    """Write what a rerun was and what it measured, whole or not at all."""
+    content = {
+        "format": FORMAT,
+        "chapter": chapter,
+        "parameters": dict(values),
+        "failed": failed,
+        "metrics": metrics,
+        "provenance": records.provenance() | {"seconds": round(seconds, 1)},
+    }
+    file.parent.mkdir(parents=True, exist_ok=True)
+    part = file.with_suffix(".part")
+    with places.writing(file):
+        part.write_text(json.dumps(content, indent=1) + "\n", "utf-8")
+    part.replace(file)
+
+
+def read(file: Path) -> dict:
+    """Read a ``run.json``.
+
+    Raises
+    ------
+    ValueError
+        It is damaged, or of another version; one line naming the file.
+    """
+    try:
+        run = json.loads(file.read_text("utf-8"))
+        parts = {"chapter", "parameters", "metrics", "provenance"}
+        require(isinstance(run, dict) and parts <= run.keys(), "parts", sorted(run), f"{', '.join(sorted(parts))}")
+        require(run.get("format") == FORMAT, "format", run.get("format"), f"{FORMAT}; another version wrote this")
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{file}: {error}") from None
+    return run

@@ -1,0 +1,145 @@
+"""What was run at the console: records of simulations and of chapters, found by name, listed, deleted."""
+
+import shutil
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatch
+from pathlib import Path
+
+from cflkit.checks import known
+from cflkit.workbook import places, records, rerun
+
+APART = {"digest", "seed", "device", "trainer", "chunk"}  # of a configuration: what no reader has changed
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run that has ended.
+
+    Attributes
+    ----------
+    name : str
+        ``FOLDER/LABEL``, the same for all seeds.
+    seed : int
+        Its seed.
+    parameters : dict
+        Everything that was set, flat.
+    metrics : dict of str to list of dict
+        By the method's label, the numbers of the last round; a list, as a chapter may use several seeds itself.
+    rounds : dict of str to list of list of dict
+        By label, the rows of each run.
+    date : str
+        When.
+    seconds : float
+        How long it took.
+    file : Path
+        Where it was read.
+    """
+
+    name: str
+    seed: int
+    parameters: dict
+    metrics: dict[str, list[dict]]
+    rounds: dict[str, list[list[dict]]]
+    date: str
+    seconds: float
+    file: Path
+
+
+def load(folder: Path) -> tuple[list[Run], list[str]]:
+    """All runs of a folder in the order of their names and seeds, and a line for each that cannot be read."""
+    good, bad = [], []
+    for file in sorted([*folder.glob("*/*.json"), *folder.glob("*/*/run.json")]):
+        try:
+            good.append(read(file))
+        except ValueError as error:
+            bad.append(str(error))
+    return sorted(good, key=lambda run: (run.name, run.seed)), bad
+
+
+def read(file: Path) -> Run:
+    """Read a run: a record, or a chapter's ``run.json``.
+
+    Raises
+    ------
+    ValueError
+        It is damaged, or of another version; one line naming the file.
+    """
+    return _chapter(file) if file.name == "run.json" else _simulation(file)
+
+
+def _simulation(file: Path) -> Run:
+    record = records.read(file)
+    came, method = record["provenance"], record["config"]["method"]["name"]
+    name, parameters = f"{record['protocol']}/{record['label']}", _flat(record["config"])
+    final, rounds = {method: [record["final"]]}, {method: [record["rounds"]]}
+    return Run(name, record["seed"], parameters, final, rounds, came["date"], came["seconds"], file)
+
+
+def _chapter(file: Path) -> Run:
+    run = rerun.read(file)
+    seed = run["parameters"].get("seed", 0)
+    changed = [part for part in file.parent.name.split(",") if part != f"seed={seed}"]
+    metrics = {label: [one["final"] for one in each] for label, each in run["metrics"].items()}
+    rounds = {label: [one["rounds"] for one in each] for label, each in run["metrics"].items()}
+    came, parameters = run["provenance"], {k: v for k, v in run["parameters"].items() if k != "seed"}
+    name = f"{file.parent.parent.name}/{','.join(changed) or 'default'}"
+    return Run(name, seed, parameters, metrics, rounds, came["date"], came["seconds"], file)
+
+
+def _flat(config: Mapping, before: str = "") -> dict:
+    """Bring a configuration to one level; methods, federations and local training have few names in common."""
+    flat = {}
+    for name, value in config.items():
+        if isinstance(value, Mapping):
+            flat |= _flat(value, f"{before}{name}.")
+        elif name not in APART:
+            flat[f"{before}{name}"] = value
+    return flat
+
+
+def find(names: Iterable[str], folders: Iterable[Path]) -> dict[str, list[Run]]:
+    """Find runs by name, or by a pattern such as ``stocfl/*``; the first folder that has a name counts.
+
+    Returns
+    -------
+    dict of str to list of Run
+        By name, one run a seed.
+
+    Raises
+    ------
+    ValueError
+        For a name that no run has.
+    """
+    everything = [load(folder)[0] for folder in folders]
+    found: dict[str, list[Run]] = {}
+    for name in names:
+        here = next((these for these in ([run for run in runs if fnmatch(run.name, name)] for runs in everything)
+                     if these), [])  # fmt: skip
+        if not here:
+            known(sorted({run.name for runs in everything for run in runs}), name, "run")
+        for run in here:
+            found.setdefault(run.name, []).append(run)
+    return found
+
+
+def lines(runs: Iterable[Run]) -> list[str]:
+    """One line a run, for reading."""
+    table = []
+    for run in runs:
+        score = next((row[y] for rows in run.metrics.values() for row in rows[-1:]
+                      for y in ("accuracy", "personal_accuracy") if row.get(y) is not None), None)  # fmt: skip
+        one = score is not None and len(run.metrics) == 1
+        shown = f"accuracy {score:.4f}" if one else f"{len(run.metrics)} methods"
+        table.append(f"{run.name:44} seed {run.seed:<3} {shown:17} {run.seconds:7.1f} s  {run.date}")
+    return table
+
+
+def delete(run: Run) -> None:
+    """Delete a run with all that lies beside it."""
+    with places.writing(run.file):
+        if run.file.name == "run.json":
+            shutil.rmtree(run.file.parent)
+            return
+        for suffix in (".csv", ".png", ".json"):
+            run.file.with_suffix(suffix).unlink(missing_ok=True)
