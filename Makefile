@@ -29,7 +29,7 @@ MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
 
-.PHONY: help env book test lint unit notebooks pages refresh picture bench transfers course grade \
+.PHONY: help env book test lint unit notebooks pages refresh picture steps bench transfers course grade \
     $(SLOW) check-links slow-targets clean
 
 help:  ## list the targets
@@ -83,6 +83,9 @@ refresh: env  ## run every notebook and store what it prints; twice gives the sa
 
 picture: env  ## draw the README's picture from the run records
 	@$(PY) -m cflkit pages && cp book/_generated/stocfl-table1-4800-r10.png book/_static/readme.png
+
+steps: env  ## run again what the step-throughs show, and store it (minutes); the same files come out
+	@$(FIXED) $(PY) -m cflkit.workbook.histories
 
 bench: env  ## time one round of every workload beside the usual loop (minutes; wants a quiet machine)
 	@$(FIXED) $(PY) -m benchmarks.engine

@@ -14,7 +14,7 @@ import jinja2
 import pandas as pd
 from matplotlib.figure import Figure
 
-from cflkit.workbook import figures, ledger, places, plots, protocols, records
+from cflkit.workbook import diagrams, figures, ledger, pictures, places, plots, protocols, records, steps
 from cflkit.workbook.ledger import Row, number
 
 OUT = places.BOOK / "_generated"
@@ -46,6 +46,10 @@ def write(folder: Path = records.FOLDER, out: Path = OUT, benchmarks: Path = BEN
             _write(out / f"{paper}_{name}.md", template.render(paper=paper))
     for name in ("marks", "ledger", "performance"):
         _write(out / f"{name}.md", templates.get_template(f"{name}.md.jinja").render())
+    for name in diagrams.described():
+        _write(out / f"{name}_diagram.md", diagrams.drawing(name))
+    for name, picture in pictures.PICTURES.items():
+        _write(out / f"{name}_steps.md", steps.drawing(name, picture()))
 
 
 def environment(folder: Path, out: Path, benchmarks: Path = BENCHMARKS) -> jinja2.Environment:
