@@ -74,7 +74,7 @@ def test_more_is_paired_over_seeds_and_wants_its_margin(learnt):
     seeds(learnt, "ifca", 0.90, 0.85, 0.73)
     found = verdict(learnt, a=claim)
     assert str(found) == "holds. 3 seeds." and len(found.parts[0].runs) == 6
-    assert found.parts[0].value == "+6.00 ± 1.00 (95% from +3.52 to +8.48)"
+    assert found.parts[0].value == "+6.00 ± 1.00 (95%: +3.52 to +8.48)"
     assert verdict(learnt, a=MORE | {"by": 4}).word == "undecided"
     assert verdict(learnt, a=MORE | {"by": 9}).word == "fails"
     record(learnt, P, "ifca", 0, accuracy=0.99)  # a verdict changes if its data changes
@@ -153,7 +153,7 @@ def test_what_was_found_is_told(learnt):
     seeds(learnt, "ifca", 0.94, 0.94, 0.94, down=400)
     share = {"ratio": [f"{P}/mdicfl-1/down", f"{P}/ifca/down"], "to": 0.25}
     parts = {"a": share, "b": {"above": f"{P}/mdicfl-1", "than": 90}, "c": MORE}
-    told = ["0.250", "96.00 ± 1.00 (95% from 93.52 to 98.48)", "+2.00 ± 1.00 (95% from -0.48 to +4.48)"]
+    told = ["0.250", "96.00 ± 1.00 (95%: 93.52 to 98.48)", "+2.00 ± 1.00 (95%: -0.48 to +4.48)"]
     found = verdict(learnt, **parts)
     assert [part.value for part in found.parts] == told
     assert [part.seeds for part in found.parts] == [3, 3, 3]
@@ -248,9 +248,9 @@ def test_a_rule_younger_than_its_runs_says_so(learnt):
     part = {"parts": {"a": {"above": f"{P}/ifca", "than": 90}}}
     for since, told in ((date(2099, 12, 30), False), (date(2099, 12, 31), True)):
         note = ledger.judge("mdicfl", part | {"since": since}, learnt).note
-        assert ("The rule was written on 2099-12-31, after the runs." in note) == told
+        assert ("The rule, of 2099-12-31, is newer than the runs." in note) == told
     seeds(learnt, "ifca", 0.94, 0.95, 0.94, date="2026-11-21")
-    assert f"The rule was written on {schema.rules_since()}, after" in ledger.judge("mdicfl", part, learnt).note
+    assert f"The rule, of {schema.rules_since()}, is newer" in ledger.judge("mdicfl", part, learnt).note
 
 
 def test_a_table_that_was_extended_says_so(learnt, monkeypatch):

@@ -24,7 +24,10 @@ LOOKS = {
     "StoCFL": ("#0072B2", "o"), "IFCA": ("#D55E00", "s"), "FeSEM": ("#009E73", "^"), "MD-ICFL": ("#B8568C", "D"),
     "LCFed": ("#C78800", "v"), "FedCG": ("#3A9AD9", "P"), "FedAvg": ("#000000", "X"), "global": ("#000000", "X"),
     "CFL": ("#7B4FB5", "h"), "ClusteredFL": ("#7B4FB5", "h"), "local": ("#6B6B6B", "<"), "NoFed": ("#6B6B6B", "<"),
-    "training alone": ("#6B6B6B", "<"), "oracle": ("#6B6B6B", ">"),
+    "training alone": ("#6B6B6B", "<"), "oracle": ("#6B6B6B", ">"), "FedProx": (OTHER, "p"), "Ditto": (OTHER, "*"),
+    "FedPer": (OTHER, "H"), "FedFomo": (OTHER, "d"), "FedGroup": (OTHER, "X"), "CGPFL": (OTHER, "D"),
+    "FedSGD": (OTHER, "v"), "FedDist": (OTHER, "^"), "FedDane": (OTHER, "s"), "FedCluster": (OTHER, "P"),
+    "Robust": (OTHER, "h"), "SCAFFOLD": (OTHER, "o"),
 }  # fmt: skip
 
 

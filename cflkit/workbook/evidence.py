@@ -6,9 +6,10 @@ from pathlib import Path
 
 from cflkit.engine import metrics
 from cflkit.workbook import ledger
-from cflkit.workbook.ledger import Row, Verdict, number
+from cflkit.workbook.ledger import Row, Verdict
 
 CHAPTERS = {"mdicfl": "MD-ICFL", "fesem": "FeSEM", "stocfl": "StoCFL", "lcfed": "LCFed", "fedcg": "FedCG"}
+FEW = 3  # parts of a claim whose values stand in its line; of more the line says which hold
 # A mark's class in book.css, and its sign: colour alone tells nothing.
 SIGNS = {
     "holds": ("holds", "✓"), "holds in part": ("part", "◐"), "fails in part": ("part", "◐"),
@@ -48,15 +49,16 @@ def told(paper: str, claim: dict, verdict: Verdict) -> dict[str, str]:
     """Say a claim and what became of it."""
     decided = [part for part in verdict.parts if part.tested or part.printed]
     lines = [f"{part.name}: {part.value}" + f", {part.outcome}" * (len(decided) > 1) for part in decided]
-    waiting = len(verdict.parts) - len(decided)
-    if decided and waiting:
-        lines.append(f"{waiting} of {len(verdict.parts)} parts not tested yet")
+    short = [*lines]
+    if decided and len(decided) < len(verdict.parts):
+        short.append(f"{len(verdict.parts) - len(decided)} of {len(verdict.parts)} parts not tested yet")
+    short.append(verdict.caveats)
     return {
         "id": claim["id"],
         "says": ledger.says(paper, claim)[:1].upper() + ledger.says(paper, claim)[1:],
         "verdict": f"{sign(verdict)} **{verdict.word}**",
-        "measured": "<br>".join([*lines, verdict.caveats if lines else verdict.note]).removesuffix("<br>"),
-        "note": verdict.note,
+        "measured": "<br>".join(short).removesuffix("<br>") if 0 < len(decided) <= FEW else verdict.note,
+        "parts": "<br>".join([*lines, verdict.note]),
         "kind": ledger.kind(claim, verdict),
         "behind": _behind([run for part in verdict.parts for run in part.runs]),
     }
@@ -104,11 +106,11 @@ def _several(word: str) -> str:
 
 
 def ran(paper: str, folder: Path) -> str:
-    """Say how much of a paper was run: its printed numbers that stand beside a run, and the seeds."""
+    """Say how many of a paper's printed numbers stand beside a run, and how many with the seeds to decide."""
     mine = [number for number in ledger.coverage(folder) if number.entry["paper"] == paper]
     done = [number for number in mine if number.state == ledger.MEASURED]
     firm = sum(number.seeds >= ledger.SEEDS and not number.early for number in done)
-    return f"{len(done)} of {len(mine)} printed numbers, {firm} with three seeds"
+    return f"{len(done)} of {len(mine)} numbers, {firm} with three seeds"
 
 
 def ready(names: Sequence[str], folder: Path) -> str:
@@ -124,7 +126,7 @@ def score(table: str, name: str, folder: Path) -> str:
     """Give the mean of a row, "" if it was not run."""
     row = _row(table, name, folder)
     values = row.measured.percent(row.metric) if row.measured else []
-    return number(values) if values else ""
+    return f"{sum(values) / len(values):.2f}" if values else ""
 
 
 def gap(table: str, name: str, other: str, folder: Path) -> str:
@@ -136,6 +138,19 @@ def gap(table: str, name: str, other: str, folder: Path) -> str:
         return ""
     mean = metrics.spread([sides[0][seed] - sides[1][seed] for seed in seeds])["mean"]
     return f"{abs(mean):.2f} points {'above' if mean > 0 else 'below'}"
+
+
+def agreeing(folder: Path) -> dict[str, int]:
+    """Count the rows with three seeds that agree with their printed number, differ from it, or may do either."""
+    found = {"agrees": 0, "differs": 0, "undecided": 0}
+    for name, table in ledger.tables().items():
+        if ledger.too_early(table["protocol"], folder):
+            continue
+        for row in ledger.rows(name, folder):
+            values = row.measured.percent(row.metric) if row.measured else []
+            if row.printed is not None and len(values) >= ledger.SEEDS:
+                found[ledger.agreement(values, row.printed, table["tolerance"])] += 1
+    return found
 
 
 def _row(table: str, name: str, folder: Path) -> Row:

@@ -1,6 +1,7 @@
 """Figures of the book's pages of results, drawn from run records; the templates say what of."""
 
 from collections.abc import Mapping, Sequence
+from textwrap import fill
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -113,31 +114,32 @@ def lines(curves: Mapping[str, Mapping[float, float]], xlabel: str, ylabel: str)
     return figure
 
 
-def dots(panels: Mapping[str, Sequence[Row]], xlabel: str = "accuracy [%]") -> Figure:
+def dots(panels: Mapping[str, Sequence[Row]], method: str) -> Figure:
     """Draw measured numbers beside printed ones: a dot for each seed, a hollow diamond for the paper's.
 
     Parameters
     ----------
     panels : mapping of title to sequence of Row
         The rows of a table; those without a measured number are left out.
-    xlabel : str
-        What is measured, with its unit.
+    method : str
+        Whose rows these are: what names no method, a setting for instance, is drawn in its colour.
     """
     shown = {title: [row for row in rows if row.measured] for title, rows in panels.items()}
-    heights = [0.3 * len(rows) + 0.45 for rows in shown.values()]
+    heights = [0.28 * len(rows) + 0.5 for rows in shown.values()]
     figure, grid = canvas.subplots(len(shown), 1, figsize=(6.0, sum(heights) + 0.9), height_ratios=heights)
     for axes, (title, rows) in zip(grid.flat, shown.items(), strict=True):
         for place, row in enumerate(rows):
             values = row.measured.percent(row.metric)
-            colour, marker = canvas.look(row.name) or (canvas.palette()[0], "o")
+            colour, marker = canvas.look(row.name) or canvas.look(method)
             if row.printed is not None:
-                axes.plot([np.mean(values), row.printed], [place] * 2, color=canvas.OTHER, linewidth=1, zorder=1)
+                ends = [np.mean(values), row.printed]
+                axes.plot(ends, [place] * 2, "-", color=canvas.OTHER, linewidth=1, zorder=1)
                 axes.plot(row.printed, place, **PRINTED)
             axes.plot(values, [place] * len(values), marker, color=colour, markersize=6, alpha=0.75)
         axes.set(yticks=range(len(rows)), yticklabels=[row.name for row in rows])
         axes.set_ylim(len(rows) - 0.4, -0.6)
-        axes.set_title(title)
-    grid[-1, 0].set_xlabel(xlabel)
-    seed = canvas.dot("measured, one seed", canvas.palette()[0], "o", 36)
+        axes.set_title(fill(title, 48))
+    grid[-1, 0].set_xlabel("accuracy [%]")
+    seed = canvas.dot("measured, one seed", *canvas.look(method), 36)
     figure.legend(handles=[Line2D([], [], label="printed", **PRINTED), seed], loc="outside lower center", ncols=2)
     return figure

@@ -16,7 +16,7 @@ import jinja2
 import pandas as pd
 from matplotlib.figure import Figure
 
-from cflkit.workbook import evidence, figures, ledger, places, plots, protocols, records
+from cflkit.workbook import evidence, figures, ledger, places, plots, protocols, records, status
 from cflkit.workbook.evidence import CHAPTERS
 from cflkit.workbook.ledger import Row, number
 
@@ -25,7 +25,7 @@ TEMPLATES = places.BOOK / "templates"
 BENCHMARKS = places.ROOT / "benchmarks" / "results"
 MISSING = "not yet measured"
 EACH = "claims", "dots", "finding", "marks", "results", "tables"  # what a paper has of its own
-DOTS = 3  # tables in the figure of a chapter
+DOTS = 2  # tables in the figure of a chapter
 MINUS = re.compile(r"(?<![\w`/.-])-(?=\d)")  # a hyphen that is a sign
 NUMBER = re.compile(r"[-+−]?[\d.,]+( ± [\d.]+)?%?|–|")
 
@@ -49,7 +49,7 @@ def write(folder: Path = records.FOLDER, out: Path = OUT, benchmarks: Path = BEN
         for name in EACH:
             own = [f"{paper}_{name}.md.jinja", f"{name}.md.jinja"]  # a paper may have a template of its own
             _write(out / f"{paper}_{name}.md", templates.select_template(own).render(paper=paper))
-    for name in ("front", "ledger", "performance"):
+    for name in ("front", "ledger", "performance", "status", "cite"):
         _write(out / f"{name}.md", templates.get_template(f"{name}.md.jinja").render())
 
 
@@ -66,12 +66,15 @@ def environment(folder: Path, out: Path, benchmarks: Path = BENCHMARKS) -> jinja
     templates.filters |= {"cell": cell, "mean": lambda values: sum(values) / len(values)}
     of_folder: list[Callable] = [tables, beside, covered, states, by_setting, over, stored]
     of_folder += [evidence.claims, evidence.apart, evidence.strip, evidence.counted, evidence.ran]
-    of_folder += [evidence.ready, evidence.score, evidence.gap]
-    of_folder += [ledger.mark, ledger.tally, ledger.totals, ledger.problems]
+    of_folder += [evidence.ready, evidence.score, evidence.gap, evidence.agreeing]
+    of_folder += [status.runs, ledger.mark, ledger.tally, ledger.totals, ledger.problems]
     templates.globals |= {call.__name__: partial(call, folder=folder) for call in of_folder}
     templates.globals |= {
         "missing": MISSING,
         "grid": grid,
+        "built": status.built,
+        "compared": status.compared,
+        "citation": status.citation,
         "chapters": CHAPTERS,
         "not_run": not_run,
         "printed": ledger.printed,
@@ -92,7 +95,7 @@ def environment(folder: Path, out: Path, benchmarks: Path = BENCHMARKS) -> jinja
 
 def _write(path: Path, text: str) -> None:
     with places.writing(path):
-        path.write_text(MINUS.sub("−", text), "utf-8")
+        path.write_text(MINUS.sub("−", text).replace(" ± ", "\u00a0±\u00a0"), "utf-8")
 
 
 def image(name: str, figure: Figure, alt: str, caption: str, out: Path) -> str:

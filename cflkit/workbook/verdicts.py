@@ -214,7 +214,7 @@ def _told(kind: str, series: list) -> str:
         return text
     gap = metrics.paired_difference(values, [0.0] * len(values))
     sign = "+" if series[0][1] else ""
-    return f"{text} (95% from {gap['low']:{sign}.2f} to {gap['high']:{sign}.2f})"
+    return f"{text} (95%: {gap['low']:{sign}.2f} to {gap['high']:{sign}.2f})"
 
 
 def _of_print(name: str, kind: str, part: dict, numbers: dict) -> Part:
@@ -332,7 +332,7 @@ def _weak(claim: dict, counted: list[Part]) -> list[str]:
     notes += sorted({protocols.protocols()[name].get("sample", "") for name in names} - {""})
     since = max(filter(None, (claim.get("since"), schema.rules_since())))
     if any(run["provenance"]["date"] < since.isoformat() for run in runs):
-        notes.append(f"the rule was written on {since.isoformat()}, after the runs")
+        notes.append(f"the rule, of {since.isoformat()}, is newer than the runs")
     return list(dict.fromkeys(notes))
 
 
