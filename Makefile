@@ -7,6 +7,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 STAMP := $(VENV)/.installed
 COURSE := $(VENV)/.course
+BROWSER := $(VENV)/.browser
 PAGES := _build/html
 NOTEBOOKS = $(wildcard book/*.ipynb)
 
@@ -30,7 +31,7 @@ MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 
 .PHONY: help env book test lint unit notebooks pages refresh picture steps bench transfers course grade \
-    $(SLOW) check-links slow-targets clean
+    $(SLOW) test-browser check-links slow-targets clean
 
 help:  ## list the targets
 	@echo "usage: make TARGET [PYTHON=python3.11] [JOBS=2]"
@@ -62,7 +63,7 @@ lint: env  ## style of code and notebooks
 
 unit: env  ## the fast unit tests
 	@echo "== unit tests"
-	@$(PYTEST) -n $(JOBS) -m "not slow and not course" tests
+	@$(PYTEST) -n $(JOBS) -m "not slow and not course and not browser" tests
 
 notebooks: env  ## run every notebook again and compare what it prints
 	@echo "== notebooks"
@@ -124,6 +125,15 @@ check-refresh: env  ## refresh a copy of the book twice and compare the two
 	@cp -r build/refresh/once build/refresh/twice
 	@ls build/refresh/twice/*.ipynb | $(REFRESH)
 	@diff -r build/refresh/once build/refresh/twice && echo "identical"
+
+$(BROWSER): requirements-browser.txt $(STAMP)
+	@echo "installing what drives the browser (once)"
+	@$(PY) -m uv pip install -q --python $(PY) -r $< 2>/dev/null \
+	    || $(PY) -m pip install -q --disable-pip-version-check -r $<
+	@touch $@
+
+test-browser: $(BROWSER) book  ## every page in Chromium, light and dark, wide and narrow: barriers, errors, what is cut
+	@$(PYTEST) -n $(JOBS) -m browser tests/test_browser.py
 
 test-course: $(COURSE)  ## the course: solutions, planted mistakes, submissions that misbehave, leaks
 	@$(PYTEST) -n $(JOBS) --dist loadfile -m course tests

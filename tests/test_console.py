@@ -86,7 +86,7 @@ def test_a_table_is_filled_cheapest_first_and_nothing_twice(toy, capsys):
     assert capsys.readouterr().out == ""
     assert console.main(["ledger", "--out", "out"]) == 0
     said = capsys.readouterr().out
-    assert "0 runs missing" in said and "preliminary: points to “holds” (2 seeds)" in said
+    assert "0 runs missing" in said and "seems to hold. 2 seeds." in said
 
 
 def test_what_another_process_works_on_is_passed_over(toy, capsys):

@@ -6,7 +6,7 @@ import pytest
 import yaml
 from made import record
 
-from cflkit.workbook import console, ledger, pages, protocols, records
+from cflkit.workbook import console, evidence, figures, ledger, pages, protocols, records
 
 FIRST = {"paper": "stocfl", "table": "Table 1", "n_clients": 4800, "participation": 0.1}
 
@@ -64,10 +64,14 @@ def test_what_is_missing_comes_cheapest_first_with_what_it_takes(tmp_path):
 
 def test_without_records_everything_reads_not_yet_measured(tmp_path):
     assert pages.write(tmp_path / "none", tmp_path) is None
-    results = (tmp_path / "stocfl_results.md").read_text()
-    rows = sum(len(t["rows"]) for t in ledger.tables().values() if t["paper"] == "stocfl")
-    assert results.count(f"| {pages.MISSING} |") == rows + 4  # of Figure 3
-    assert "preliminary:" not in (tmp_path / "stocfl_claims.md").read_text()
+    results = (tmp_path / "stocfl_tables.md").read_text()
+    names = [name for name, t in ledger.tables().items() if t["paper"] == "stocfl"]
+    for name in names:  # an empty table is one line
+        rows = len(ledger.tables()[name]["rows"])
+        assert f"*: {rows} rows, {pages.MISSING}. `cflkit reproduce {name}`\n" in results
+    assert results.count(f"| {pages.MISSING} |") == 4  # of Figure 3
+    assert "is not finished" in (tmp_path / "stocfl_finding.md").read_text()
+    assert "seems" not in (tmp_path / "stocfl_claims.md").read_text()
     assert not list(tmp_path.glob("*.png"))
 
 
@@ -79,13 +83,11 @@ def test_measured_stands_beside_printed(tmp_path):
         record(tmp_path, p, "fedavg", seed, accuracy=0.9)
     record(tmp_path, "stocfl_fcc_hybrid", "stocfl", 0, accuracy=0.1, ari=1.0)
     pages.write(tmp_path, tmp_path)
-    results, claims, whole = (
-        (tmp_path / f"{name}.md").read_text() for name in ("stocfl_results", "stocfl_claims", "ledger")
-    )
-    line = "| StoCFL, parallel | 97.00 | 91.00 ± 1.41 | 75.00 ± 0.00 | -6.00 ± 1.41 | 2 | 100 |"
-    assert f"{line} points to “differs” |" in results
-    assert "parallel: +9.50 ± 0.71" in claims  # paired: 10 and 9
-    assert "stocfl_rotmnist_4800_r10: ifca4-s0, ifca4-s1, stocfl-s0, stocfl-s1 (2000-01-01 abc)" in whole
+    results, claims = ((tmp_path / f"stocfl_{name}.md").read_text() for name in ("tables", "claims"))
+    line = "| StoCFL, parallel | 97.00 | 91.00 ± 1.41 | 75.00 ± 0.00 | −6.00 ± 1.41 | 2 | 100 |"
+    assert f"{line} seems to differ |" in results.replace("\u00a0", " ")
+    assert "parallel: +9.50\u00a0±\u00a00.71" in claims  # paired: 10 and 9
+    assert "stocfl_rotmnist_4800_r10: ifca4-s0, ifca4-s1, stocfl-s0, stocfl-s1 (2000-01-01 abc)" in results
     assert {file.stem for file in tmp_path.glob("*.png")} >= {"stocfl-table1-4800-r10", "stocfl_counts"}
     protocol = "stocfl_rotmnist_4800_r10"
     files = [records.name(r) for r in records.load(protocol, tmp_path) if r["label"] == "stocfl"]
@@ -100,9 +102,9 @@ def test_measured_stands_beside_printed(tmp_path):
 
 def test_pulls_and_thresholds_are_drawn_from_the_runs_that_exist(tmp_path):
     pages.write(tmp_path, tmp_path)
-    results = (tmp_path / "stocfl_results.md").read_text()
+    results = (tmp_path / "stocfl_tables.md").read_text()
     for title in ("What the pull is worth", "How many clusters a threshold gives"):
-        assert f"### {title}\n\nNot yet measured.\n" in results
+        assert f"## {title}\n\nNot yet measured.\n" in results
     for label, accuracy in (("lam0", 0.2), ("lam005", 0.3), ("chained-lam005", 0.4), ("lam10", 0.25)):
         others = {"own_accuracy": 0.9, "global_accuracy": 0.5}
         record(tmp_path, "stocfl_lambda_pathological", label, 0, accuracy=accuracy, **others)
@@ -114,21 +116,22 @@ def test_pulls_and_thresholds_are_drawn_from_the_runs_that_exist(tmp_path):
     assert {lam for update, lam in points if update == "parallel"} == {0, 0.05, 10}
     assert points["chained", 0] == points["parallel", 0] and points["chained", 0.05].percent() == [40]
     pages.write(tmp_path, tmp_path)
-    results = (tmp_path / "stocfl_results.md").read_text()
+    results = (tmp_path / "stocfl_tables.md").read_text()
     best = [f"Pathological, {update}: best at 0.05 with {value}%" for update, value in
             (("parallel", "30.0"), ("chained", "40.0"))]  # fmt: skip
     assert "; ".join(best) in results
-    assert "Clusters found: Shifted: 7 at 0.9]" in results
+    assert ":alt: Clusters found: Shifted: 7 at 0.9\n" in results
     assert {file.stem for file in tmp_path.glob("*.png")} >= {"stocfl_pulls", "stocfl_taus"}
 
 
 def test_deleting_a_record_brings_the_gap_back(tmp_path):
     path = record(tmp_path, P, "ifca", 0, accuracy=0.9717)
     pages.write(tmp_path, tmp_path)
-    assert "| IFCA | 97.17 | 97.17 |" in (tmp_path / "mdicfl_results.md").read_text()
+    assert "| IFCA | 97.17 | 97.17 |" in (tmp_path / "mdicfl_tables.md").read_text()
+    record(tmp_path, P, "fedavg", 0, accuracy=0.9)
     path.unlink()
     pages.write(tmp_path, tmp_path)
-    assert f"| IFCA | 97.17 | {pages.MISSING} |" in (tmp_path / "mdicfl_results.md").read_text()
+    assert f"| IFCA | 97.17 | {pages.MISSING} |" in (tmp_path / "mdicfl_tables.md").read_text()
 
 
 def test_the_data_files_name_what_exists():
@@ -141,12 +144,13 @@ def test_the_data_files_name_what_exists():
 
 
 def test_printed_numbers_of_one_name_are_told_as_a_range(tmp_path):
-    found = str(pages.claims("lcfed", tmp_path))
-    assert "printed, against FeSEM: +0.32 to +9.53; printed, against FedGroup: -0.11 to" in found
+    found = str(evidence.claims("lcfed", tmp_path))
+    told = "against FeSEM: +0.32 to +9.53, internally consistent<br>printed, against FedGroup: -0.11 to"
+    assert f"printed, {told}" in found
 
 
 def results(paper, folder):
-    return pages.environment(folder, folder).get_template("results.md.jinja").render(paper=paper)
+    return pages.environment(folder, folder).get_template("tables.md.jinja").render(paper=paper)
 
 
 def test_other_numbers_of_a_row_are_of_the_model_it_scores(tmp_path):
@@ -166,8 +170,8 @@ def test_rows_without_a_curve_are_named(tmp_path):
         del row["personal_accuracy"]
     path.write_text(json.dumps(whole))
     found = results("lcfed", tmp_path)
-    assert "FedAvg ends at 50.0%](" in found
-    assert "\nScored after the last round alone, so not drawn: local only.\n" in found
+    assert ":alt: Accuracy over the rounds: FedAvg ends at 50.0%\n" in found
+    assert "Scored after the last round alone, so not drawn: local only.\n" in found
 
 
 # ---------------------------------------------------------------------- every printed number
@@ -204,11 +208,12 @@ def test_the_console_the_front_page_and_the_titles_say_the_same(capsys):
     assert console.main(["ledger"]) == 0
     said = capsys.readouterr().out.splitlines()
     templates = pages.environment(records.FOLDER, records.FOLDER)
-    front, whole = (templates.get_template(f"{name}.md.jinja").render() for name in ("marks", "ledger"))
+    front, whole = (templates.get_template(f"{name}.md.jinja").render() for name in ("front", "ledger"))
     for paper, title in pages.CHAPTERS.items():
         mark = ledger.mark(paper)
         assert f"{paper}: {mark}" in said
-        assert f"[{title}]({paper}.ipynb) | {mark} |" in front and f"[{title}]({paper}.ipynb): {mark}\n" in whole
+        assert f'<a href="{paper}.html">{title}</a><br><small>{mark}</small>' in front
+        assert f"[{title}]({paper}.ipynb): {mark}\n" in whole
     for kind, words in ledger.tally().items():
         counts = ", ".join(f"{count} {word}" for word, count in words.items())
         assert f"claims {kind}: {counts}" in said
@@ -219,6 +224,7 @@ def test_the_console_the_front_page_and_the_titles_say_the_same(capsys):
 
 
 def test_what_was_assumed_and_what_was_tried_stand_under_a_table(tmp_path):
+    record(tmp_path, "lcfed_mnist_n3_cal", "fedavg", 0, accuracy=0.9)
     found = results("lcfed", tmp_path)
     under = found[found.index("(table-lcfed-table1-n3-cal)=") :]
     for line in protocols.protocols()["lcfed_mnist_n3_cal"]["assumed"]:
@@ -231,9 +237,9 @@ def test_a_table_says_what_is_too_early_and_what_diverged(tmp_path):
     record(tmp_path, P, "ifca", 0, accuracy=0.9)
     record(tmp_path, P, "fedavg", 0, accuracy=0.2, diverged=True)
     found = results("mdicfl", tmp_path)
-    assert "**Too early**: `fedavg` itself is at 20.00: too early to compare. **Preliminary**" in found
+    assert "**Too early**: the baseline `fedavg` reached only 20.00 (printed: 91.18). **Preliminary**" in found
     assert "| global model (FedAvg) | 91.18 | 20.00 | -71.18 | 1 | 30 | diverged |" in found
-    assert "| IFCA | 97.17 | 90.00 | -7.17 | 1 | 30 | points to “differs” |" in found
+    assert "| IFCA | 97.17 | 90.00 | -7.17 | 1 | 30 | seems to differ |" in found
 
 
 def test_damaged_records_are_named_and_the_rest_is_judged(tmp_path, capsys):
@@ -246,3 +252,49 @@ def test_damaged_records_are_named_and_the_rest_is_judged(tmp_path, capsys):
     assert "1 measured" in said.out
     whole = pages.environment(tmp_path, tmp_path).get_template("ledger.md.jinja").render()
     assert f"## Records that are left out\n\n- {P}/{path.name}: part = 'protocol'" in whole
+
+
+# ---------------------------------------------------------------------- the front page and the figure of a chapter
+def test_what_was_found_is_said_with_its_numbers(tmp_path):
+    p, table = "stocfl_rotmnist_4800_r10", "stocfl-table1-4800-r10"
+    record(tmp_path, p, "fedavg", 0, accuracy=0.9)
+    for seed, (listed, released, ifca) in enumerate([(0.88, 0.95, 0.90), (0.89, 0.97, 0.90)]):
+        for label, value in (("stocfl", listed), ("stocfl-chained", released), ("ifca4", ifca)):
+            record(tmp_path, p, label, seed, accuracy=value)
+    found = pages.environment(tmp_path, tmp_path).get_template("finding.md.jinja").render(paper="stocfl")
+    assert "it reaches 88.50%, 1.50 points below IFCA." in " ".join(found.split()).replace("has it ", "it ")
+    assert "96.00%, 6.00 points above." in found and "Printed is 97.00%." in found
+    assert evidence.gap(table, "IFCA, K = 2", "IFCA, K = 4", tmp_path) == ""  # not run
+    assert evidence.ready([table], tmp_path) == table
+    record(tmp_path, p, "fedavg", 0, accuracy=0.2)
+    assert evidence.ready([table], tmp_path) == "" and pages.beside("stocfl", tmp_path) == {}
+
+
+def test_every_claim_is_a_mark_that_leads_to_its_evidence(tmp_path):
+    for paper in evidence.CHAPTERS:
+        templates = pages.environment(tmp_path, tmp_path)
+        strip, whole = (templates.get_template(f"{n}.md.jinja").render(paper=paper) for n in ("marks", "tables"))
+        for claim in ledger.claims()[paper]:
+            assert f'href="results_{paper}.html#claim-{claim["id"]}"' in strip
+            assert f'<span id="claim-{claim["id"]}"></span>' in whole
+        assert strip.count('aria-hidden="true"') == strip.count('class="cfl-told"') == len(ledger.claims()[paper])
+
+
+def test_dots_stand_beside_the_printed_number(tmp_path):
+    for seed, value in enumerate((0.90, 0.92)):
+        record(tmp_path, P, "ifca", seed, accuracy=value)
+    record(tmp_path, P, "fedavg", 0, accuracy=0.9)
+    (rows,) = (shown := pages.beside("mdicfl", tmp_path)).values()
+    assert [row.name for row in rows] == ["global model (FedAvg)", "IFCA"]
+    (axes,) = figures.dots(shown, "MD-ICFL").axes
+    assert [line.get_xdata().tolist() for line in axes.lines if line.get_marker() == "s"] == [[90, 92]]
+    assert [line.get_xdata() for line in axes.lines if line.get_marker() == "D"] == [[91.18], [97.17]]
+    text = pages.environment(tmp_path, tmp_path).get_template("dots.md.jinja").render(paper="mdicfl")
+    assert "IFCA: measured 91.00, printed 97.17" in text and ":name: fig-mdicfl-dots" in text
+
+
+def test_signs_are_minus_signs_and_numbers_are_set_right():
+    told = pages.MINUS.sub("−", "-1.0 to -2, 2026-11-22, r10-s0, `-1`, 5-6")
+    assert told == "−1.0 to −2, 2026-11-22, r10-s0, `-1`, 5-6"
+    table = pages.grid(["name", "value"], [("a", "-6.00 ± 1.41"), ("b", "–"), ("c", pages.MISSING)])
+    assert table.splitlines()[1] == "| --- | ---: |"

@@ -66,15 +66,15 @@ def test_more_is_paired_over_seeds_and_wants_its_margin(learnt):
     record(learnt, P, "mdicfl-1", 0, accuracy=0.96)
     assert verdict(learnt, a=claim).word == "not tested"  # the other side is missing
     record(learnt, P, "ifca", 0, accuracy=0.90)
-    assert str(verdict(learnt, a=claim)) == "preliminary: points to “holds” (1 seed)"
-    assert verdict(learnt, a=claim | {"by": 7}).word == "preliminary: points to “fails”"
+    assert str(verdict(learnt, a=claim)) == "seems to hold. 1 seed."
+    assert verdict(learnt, a=claim | {"by": 7}).word == "seems to fail"
     seeds(learnt, "mdicfl-1", 0.96, 0.90, 0.80)
     seeds(learnt, "ifca", 0.90, 0.85)
-    assert str(verdict(learnt, a=claim)) == "preliminary: points to “holds” (2 seeds)"
+    assert str(verdict(learnt, a=claim)) == "seems to hold. 2 seeds."
     seeds(learnt, "ifca", 0.90, 0.85, 0.73)
     found = verdict(learnt, a=claim)
-    assert str(found) == "holds (3 seeds)" and len(found.parts[0].runs) == 6
-    assert found.parts[0].value == "+6.00 ± 1.00 (95% from +3.52 to +8.48)"
+    assert str(found) == "holds. 3 seeds." and len(found.parts[0].runs) == 6
+    assert found.parts[0].value == "+6.00 ± 1.00 (95%: +3.52 to +8.48)"
     assert verdict(learnt, a=MORE | {"by": 4}).word == "undecided"
     assert verdict(learnt, a=MORE | {"by": 9}).word == "fails"
     record(learnt, P, "ifca", 0, accuracy=0.99)  # a verdict changes if its data changes
@@ -140,7 +140,7 @@ def test_runs_that_are_the_same_test_nothing(learnt):
     near = {"near": [f"{P}/mdicfl-1", f"{P}/ifca"], "within": 1}
     seeds(learnt, "mdicfl-1", 0.9, 0.9, 0.9)
     seeds(learnt, "ifca", 0.9, 0.9, 0.9)
-    assert str(verdict(learnt, a=near)) == "vacuous (the two runs are the same to the last digit)"
+    assert str(verdict(learnt, a=near)) == "vacuous. The two runs are the same to the last digit."
     seeds(learnt, "ifca", 0.9, 0.9, 0.9, early=0.6)
     assert verdict(learnt, a=near).word == "holds"  # they came to the same by other ways
     seeds(learnt, "mdicfl-1", 0.9, 0.9, 0.9, 0.8)
@@ -153,12 +153,12 @@ def test_what_was_found_is_told(learnt):
     seeds(learnt, "ifca", 0.94, 0.94, 0.94, down=400)
     share = {"ratio": [f"{P}/mdicfl-1/down", f"{P}/ifca/down"], "to": 0.25}
     parts = {"a": share, "b": {"above": f"{P}/mdicfl-1", "than": 90}, "c": MORE}
-    told = ["0.250", "96.00 ± 1.00 (95% from 93.52 to 98.48)", "+2.00 ± 1.00 (95% from -0.48 to +4.48)"]
+    told = ["0.250", "96.00 ± 1.00 (95%: 93.52 to 98.48)", "+2.00 ± 1.00 (95%: -0.48 to +4.48)"]
     found = verdict(learnt, **parts)
     assert [part.value for part in found.parts] == told
     assert [part.seeds for part in found.parts] == [3, 3, 3]
     assert [len(part.runs) for part in found.parts] == [6, 3, 6]
-    assert str(found) == "holds in part (holds: a / b; undecided: c; 3 seeds)"
+    assert str(found) == "holds in part. Holds: a; b. Undecided: c. 3 seeds."
     record(learnt, P, "cfl", 0, accuracy=0.95)
     few = verdict(learnt, a={"more": [f"{P}/mdicfl-1", f"{P}/cfl"]}).parts[0]
     assert (few.value, few.seeds, {run["seed"] for run in few.runs}) == ("+0.00", 1, {0})
@@ -167,7 +167,7 @@ def test_what_was_found_is_told(learnt):
 def test_the_mean_over_seeds_of_a_baseline_opens_the_gate(tmp_path):
     seeds(tmp_path, "ifca", 0.9, 0.9, 0.9)
     seeds(tmp_path, "fedavg", 0.40, 0.60)  # the mean lies just below half of the way, the larger one above
-    assert verdicts.too_early(P, tmp_path) == "`fedavg` itself is at 50.00: too early to compare"
+    assert verdicts.too_early(P, tmp_path) == "the baseline `fedavg` reached only 50.00 (printed: 91.18)"
     seeds(tmp_path, "fedavg", 0.45, 0.60)
     assert verdicts.too_early(P, tmp_path) == "" and verdicts.too_early("stocfl_tau", tmp_path) == ""
     assert verdicts.too_early("common_rot_r20", tmp_path) == ""
@@ -178,9 +178,9 @@ def test_mixed_parts_are_told_and_missing_ones_too(learnt):
     seeds(learnt, "ifca", 0.94, 0.95, 0.94)
     good, bad = {"above": f"{P}/ifca", "than": 90}, {"above": f"{P}/ifca", "than": 97}
     open_, absent = {"above": f"{P}/ifca", "than": 94.5}, {"above": f"{P}/oracle", "than": 90}
-    assert str(verdict(learnt, a=good, b=bad)) == "holds in part (holds: a; fails: b; 3 seeds)"
-    assert str(verdict(learnt, a=good, b=absent)) == "holds in part (holds: a; not yet measured: b; 3 seeds)"
-    assert str(verdict(learnt, a=bad, b=open_, c=bad)) == "fails in part (fails: a / c; undecided: b; 3 seeds)"
+    assert str(verdict(learnt, a=good, b=bad)) == "holds in part. Holds: a. Fails: b. 3 seeds."
+    assert str(verdict(learnt, a=good, b=absent)) == "holds in part. Holds: a. Not yet measured: b. 3 seeds."
+    assert str(verdict(learnt, a=bad, b=open_, c=bad)) == "fails in part. Fails: a; c. Undecided: b. 3 seeds."
     assert verdict(learnt, a=open_, b=absent).word == "undecided"
     assert verdict(learnt, a=good, b=good).word == "holds" and verdict(learnt, a=bad, b=bad).word == "fails"
 
@@ -189,34 +189,32 @@ def test_parts_without_the_seeds_do_not_count_beside_those_that_have_them(learnt
     seeds(learnt, "ifca", 0.94, 0.95, 0.94)
     record(learnt, P, "oracle", 0, accuracy=0.94)
     firm, early = {"above": f"{P}/ifca", "than": 90}, {"above": f"{P}/oracle", "than": 95}
-    assert str(verdict(learnt, a=firm, b=early)) == (
-        "holds in part (holds: a; preliminary, points to “fails”: b; 3 seeds)"
-    )
-    assert verdict(learnt, b=early).word == "preliminary: points to “fails”"
+    assert str(verdict(learnt, a=firm, b=early)) == "holds in part. Holds: a. Seems to fail: b. 3 seeds."
+    assert verdict(learnt, b=early).word == "seems to fail"
 
 
 def test_the_fewest_and_the_most_seeds_are_told(learnt):
     seeds(learnt, "ifca", 0.94, 0.95, 0.94)
     seeds(learnt, "oracle", 0.94, 0.95, 0.94, 0.95)
     parts = {"a": {"above": f"{P}/ifca", "than": 90}, "b": {"above": f"{P}/oracle", "than": 90}}
-    assert str(verdict(learnt, **parts)) == "holds (3 to 4 seeds)"
+    assert str(verdict(learnt, **parts)) == "holds. 3 to 4 seeds."
     record(learnt, P, "local", 0, accuracy=0.5)
     record(learnt, P, "cfl", 0, accuracy=0.5)
     record(learnt, P, "cfl", 1, accuracy=0.5)
     parts = {"a": {"above": f"{P}/local", "than": 40}, "b": {"above": f"{P}/cfl", "than": 40}}
-    assert str(verdict(learnt, **parts)) == "preliminary: points to “holds” (1 to 2 seeds)"
+    assert str(verdict(learnt, **parts)) == "seems to hold. 1 to 2 seeds."
 
 
 def test_a_baseline_that_has_hardly_learnt_or_is_missing_decides_nothing(tmp_path):
     seeds(tmp_path, "mdicfl-1", 0.95, 0.95, 0.95, down=100)
     seeds(tmp_path, "ifca", 0.90, 0.90, 0.90, down=400)
-    assert str(verdict(tmp_path, a=MORE)) == "not tested (`fedavg`, on which it leans, is not yet measured)"
+    assert str(verdict(tmp_path, a=MORE)) == "not tested. Not judged, as the baseline `fedavg` has not run yet."
     halfway = (0.1 + 0.9118) / 2  # ten classes; the global model's printed 91.18
     record(tmp_path, P, "fedavg", 0, accuracy=halfway - 0.001)
-    early = "`fedavg` itself is at 50.49: too early to compare"
-    assert str(verdict(tmp_path, a=MORE)) == f"not tested ({early})"
+    early = "Not judged, as the baseline `fedavg` reached only 50.49 (printed: 91.18)"
+    assert str(verdict(tmp_path, a=MORE)) == f"not tested. {early}."
     share = {"ratio": [f"{P}/mdicfl-1/down", f"{P}/ifca/down"], "to": 0.25}
-    assert str(verdict(tmp_path, a=MORE, b=share)) == f"holds in part ({early}: a; holds: b; 3 seeds)"
+    assert str(verdict(tmp_path, a=MORE, b=share)) == f"holds in part. {early}: a. Holds: b. 3 seeds."
     record(tmp_path, P, "fedavg", 0, accuracy=halfway + 0.001)
     assert verdict(tmp_path, a=MORE).word == "holds"
 
@@ -242,7 +240,7 @@ def test_a_sample_of_the_data_is_told(tmp_path):
     record(tmp_path, p, "fedavg", 0, accuracy=0.6, accuracy_micro=0.6)
     record(tmp_path, p, "fesem2", 0, accuracy=0.5)
     claim = {"parts": {"a": {"above": f"{p}/fesem2", "than": 1}}}
-    assert "a sample of the data, not at the printed rate" in ledger.judge("fesem", claim, tmp_path).note
+    assert "A sample of the data, not at the printed rate." in ledger.judge("fesem", claim, tmp_path).note
 
 
 def test_a_rule_younger_than_its_runs_says_so(learnt):
@@ -250,9 +248,9 @@ def test_a_rule_younger_than_its_runs_says_so(learnt):
     part = {"parts": {"a": {"above": f"{P}/ifca", "than": 90}}}
     for since, told in ((date(2099, 12, 30), False), (date(2099, 12, 31), True)):
         note = ledger.judge("mdicfl", part | {"since": since}, learnt).note
-        assert ("the rule, of 2099-12-31, is younger than the runs" in note) == told
+        assert ("The rule, of 2099-12-31, is newer than the runs." in note) == told
     seeds(learnt, "ifca", 0.94, 0.95, 0.94, date="2026-11-21")
-    assert f"the rule, of {schema.rules_since()}, is younger" in ledger.judge("mdicfl", part, learnt).note
+    assert f"The rule, of {schema.rules_since()}, is newer" in ledger.judge("mdicfl", part, learnt).note
 
 
 def test_a_table_that_was_extended_says_so(learnt, monkeypatch):
@@ -260,7 +258,7 @@ def test_a_table_that_was_extended_says_so(learnt, monkeypatch):
     table = {"t": {"protocol": P, "seeds": 3, "extended": 10}}
     monkeypatch.setattr(schema, "tables", lambda: table)
     part = {"above": f"{P}/ifca", "than": 90}
-    assert str(verdict(learnt, a=part)) == "holds (4 seeds; extended once, from 3 seeds to 10)"
+    assert str(verdict(learnt, a=part)) == "holds. 4 seeds. Extended once, from 3 seeds to 10."
 
 
 def test_no_rule_was_changed_without_its_date():
@@ -297,7 +295,7 @@ def test_printed_numbers_alone_are_internal_consistency(tmp_path):
     numbers = {"a": {"table": "Table 4", "method": "MD-ICFL-1", "metric": "ARI"},
                "b": {"table": "Table 4", "method": "MD-ICFL-2", "metric": "ARI"}}  # fmt: skip
     claim = {"says": "{a}", "numbers": numbers, "parts": {"p": {"printed_more": ["a", "b"]}}}
-    assert str(ledger.judge("mdicfl", claim, tmp_path)) == "internally consistent (the printed numbers alone)"
+    assert str(ledger.judge("mdicfl", claim, tmp_path)) == "internally consistent. By the printed numbers alone."
     table6 = {"table": "Table 6", "K": [4, 5]}  # 97.28 and 97.25 against 97.20 and 97.27
     wide = {"a": table6 | {"method": "MD-ICFL-1"}, "b": table6 | {"method": "MD-ICFL-2"}}
     both = ledger.judge("mdicfl", {"numbers": wide, "parts": {"p": {"printed_more": ["a", "b"]}}}, tmp_path)
@@ -308,7 +306,7 @@ def test_printed_numbers_alone_are_internal_consistency(tmp_path):
     claim["parts"]["q"]["rounded"] = 0.005  # 0.94 may be 0.944
     assert ledger.judge("mdicfl", claim, tmp_path).word == "internally consistent"
     claim["parts"]["r"] = {"above": f"{P}/ifca", "than": 90}
-    assert "internally consistent in print: p / q" in (note := ledger.judge("mdicfl", claim, tmp_path).note), note
+    assert "Internally consistent in print: p; q" in (note := ledger.judge("mdicfl", claim, tmp_path).note), note
     assert ledger.judge("mdicfl", claim, tmp_path).word == "not tested"
 
 
@@ -325,8 +323,8 @@ def test_a_row_agrees_with_a_printed_number_by_its_interval():
     assert verdicts.agreement([97.0, 97.1, 97.2], 97.1, 1) == "agrees"
     assert verdicts.agreement([96.0, 97.1, 98.2], 97.1, 1) == "undecided"
     assert verdicts.agreement([90.0, 90.1, 90.2], 97.1, 1) == "differs"
-    assert verdicts.agreement([97.0, 97.1], 97.1, 1) == "points to “agrees”"
-    assert verdicts.agreement([95.0], 97.1, 1) == "points to “differs”"
+    assert verdicts.agreement([97.0, 97.1], 97.1, 1) == "seems to agree"
+    assert verdicts.agreement([95.0], 97.1, 1) == "seems to differ"
 
 
 def test_an_unknown_cell_or_rule_is_refused(learnt):
@@ -383,7 +381,7 @@ def test_claims_are_counted_by_kind(learnt, monkeypatch):
     claims = {paper: [] for paper in schema.CHAPTERS} | {"mdicfl": [printed, good, early, good | {"ours": True}]}
     monkeypatch.setattr(schema, "claims", lambda: claims)
     assert ledger.tally(learnt) == {
-        "of the papers": {"holds": 1, "preliminary: points to “fails”": 1},
+        "of the papers": {"holds": 1, "seems to fail": 1},
         "of their printed numbers alone": {"internally consistent": 1},
         "of our own": {"holds": 1},
     }

@@ -17,6 +17,18 @@ MARKERS = "os^DvPXh<>"
 COLUMNS = 4  # panels side by side, at most
 AREA = {"seen": 24, "unseen": 7}  # of a client in a scatter plot, in square points
 OTHER = "#8a8a8a"  # what has no colour of its own: 3.5:1 on white
+DASHES = ["-", "--", ":", "-."]  # of several curves of one method
+# A method's colour and marker in the whole book, by the start of its name. Each has 3:1 on white, and on the dark
+# page after the dark theme's filter (book.css, which has the same colours for drawings).
+LOOKS = {
+    "StoCFL": ("#0072B2", "o"), "IFCA": ("#D55E00", "s"), "FeSEM": ("#009E73", "^"), "MD-ICFL": ("#B8568C", "D"),
+    "LCFed": ("#C78800", "v"), "FedCG": ("#3A9AD9", "P"), "FedAvg": ("#000000", "X"), "global": ("#000000", "X"),
+    "CFL": ("#7B4FB5", "h"), "ClusteredFL": ("#7B4FB5", "h"), "local": ("#6B6B6B", "<"), "NoFed": ("#6B6B6B", "<"),
+    "training alone": ("#6B6B6B", "<"), "oracle": ("#6B6B6B", ">"), "FedProx": (OTHER, "p"), "Ditto": (OTHER, "*"),
+    "FedPer": (OTHER, "H"), "FedFomo": (OTHER, "d"), "FedGroup": (OTHER, "X"), "CGPFL": (OTHER, "D"),
+    "FedSGD": (OTHER, "v"), "FedDist": (OTHER, "^"), "FedDane": (OTHER, "s"), "FedCluster": (OTHER, "P"),
+    "Robust": (OTHER, "h"), "SCAFFOLD": (OTHER, "o"),
+}  # fmt: skip
 
 
 def use_style() -> None:
@@ -165,6 +177,11 @@ def _start(block: list[float], gap: float) -> float:
 def palette() -> list[str]:
     """List the style's colours, each once."""
     return list(dict.fromkeys(plt.rcParams["axes.prop_cycle"].by_key()["color"]))
+
+
+def look(label: str) -> tuple[str, str] | None:
+    """Give the colour and the marker of the method that a label starts with, None if there is no such method."""
+    return next((look for name, look in LOOKS.items() if label.startswith(name)), None)
 
 
 def ink(ground: tuple) -> str:

@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from cflkit.engine import metrics
-from cflkit.workbook import protocols, records
+from cflkit.workbook import canvas, protocols, records
 from cflkit.workbook.measured import Measured, measured, number
 
 TUNED = "common_rot_tune"
@@ -157,15 +157,23 @@ def _settings(method: dict) -> dict:
 
 
 # ---------------------------------------------------------------------- figures
-def everywhere(settings: dict[str, Sequence[Row]], look) -> Figure:
+def _look(method: Method) -> dict:
+    """How a method is drawn; the second of two variants is hollow and dashed."""
+    others = [each for each in METHODS if canvas.look(each.name) is None]
+    colour, marker = canvas.look(method.name) or (canvas.OTHER, canvas.MARKERS[others.index(method)])
+    same = [each for each in METHODS if canvas.look(each.name) == (colour, marker)]
+    second = method in same[1:]
+    return {"color": colour, "marker": marker, "linestyle": "--" if second else "-",
+            "markerfacecolor": "none" if second else colour}  # fmt: skip
+
+
+def everywhere(settings: dict[str, Sequence[Row]]) -> Figure:
     """Accuracy of every seed as a dot, a panel for each federation, the methods in one order.
 
     Parameters
     ----------
     settings : dict of str to sequence of Row
         Title and rows of each panel.
-    look : callable
-        ``name -> (colour, marker)`` of a method.
     """
     shown = {row.method for rows in settings.values() for row in rows}
     order = [method for method in METHODS if method in shown]
@@ -175,8 +183,7 @@ def everywhere(settings: dict[str, Sequence[Row]], look) -> Figure:
     for ax, (title, rows) in zip(axes[0], settings.items(), strict=True):
         for row in rows:
             values, y = list(row.values("accuracy").values()), order.index(row.method)
-            colour, marker = look(row.method.name)
-            ax.plot(values, [y] * len(values), marker, color=colour, markersize=4, alpha=0.8)
+            ax.plot(values, [y] * len(values), markersize=4, **_look(row.method) | {"linestyle": "none"})
         ax.set(title=title, xlabel="accuracy (%)")
         ax.grid(axis="x", alpha=0.3)
     axes[0, 0].set_yticks(range(len(order)), [method.name for method in order])
@@ -184,20 +191,18 @@ def everywhere(settings: dict[str, Sequence[Row]], look) -> Figure:
     return figure
 
 
-def agreement(settings: dict[str, Sequence[Row]], look) -> Figure:
+def agreement(settings: dict[str, Sequence[Row]]) -> Figure:
     """Adjusted Rand index over the rounds, mean over seeds; a panel for each federation (as :func:`everywhere`)."""
     size = (2.4 * len(settings) + 1.6, 2.9)
     figure, axes = plt.subplots(1, len(settings), figsize=size, sharey=True, squeeze=False)
     plt.close(figure)
     for ax, (title, rows) in zip(axes[0], settings.items(), strict=True):
         for row in rows:
-            runs = [[t["ari"] for t in run["rounds"] if "ari" in t] for run in row.measured.runs]
-            if row.method.kind != "clusters" or not runs[0]:
+            runs = [[t.get("ari") for t in run["rounds"]] for run in row.measured.runs]
+            if row.method.kind != "clusters" or runs[0][-1] is None:
                 continue
-            colour, marker = look(row.method.name)
-            mean = np.mean(runs, axis=0)
-            ax.plot(range(1, len(mean) + 1), mean, color=colour, marker=marker, markevery=15, markersize=4,
-                    label=row.method.name)  # fmt: skip
+            mean = np.mean(np.array(runs, float), axis=0)  # without clusters, as before round 1, it is not a number
+            ax.plot(mean, markevery=15, markersize=4, linewidth=1.2, label=row.method.name, **_look(row.method))
         ax.set(title=title, xlabel="round", ylim=(-0.05, 1.05))
     axes[0, 0].set_ylabel("adjusted Rand index")
     names = {label: handle for ax in axes[0] for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
@@ -205,7 +210,7 @@ def agreement(settings: dict[str, Sequence[Row]], look) -> Figure:
     return figure
 
 
-def traffic(rows: Sequence[Row], look) -> Figure:
+def traffic(rows: Sequence[Row]) -> Figure:
     """Accuracy against what was sent in a whole run, a point for each method (see :func:`everywhere`)."""
     figure, ax = plt.subplots(figsize=(6.4, 4))
     plt.close(figure)
@@ -213,8 +218,7 @@ def traffic(rows: Sequence[Row], look) -> Figure:
         sent = row.megabytes()
         if not sent:
             continue  # who trains alone sends nothing
-        colour, marker = look(row.method.name)
-        ax.plot(sent, row.accuracy, marker, color=colour)
+        ax.plot(sent, row.accuracy, **_look(row.method) | {"linestyle": "none"})
         ax.annotate(row.method.name, (sent, row.accuracy), xytext=(5, 2), textcoords="offset points", fontsize=7)
     ax.set(xscale="log", xlabel="sent in a whole run, down and up (MB)", ylabel="accuracy (%)")
     ax.margins(x=0.2)
@@ -254,6 +258,12 @@ def tuning_cells(chosen: Sequence[tuple[Method, list[tuple[dict, float, bool]]]]
 def ideas() -> list[list[str]]:
     """The table of what each method looks at, when, and what it serves."""
     return [[method.name, method.looks_at, method.when, method.serves] for method in METHODS]
+
+
+def spoken(settings: dict[str, Sequence[Row]]) -> str:
+    """What :func:`everywhere` shows, for those who cannot see it."""
+    return "; ".join(f"{title}: " + ", ".join(f"{row.method.name} {row.accuracy:.1f}" for row in rows)
+                     for title, rows in settings.items())  # fmt: skip
 
 
 def _words(setting: dict) -> str:

@@ -1,15 +1,21 @@
 """Figures of the book's pages of results, drawn from run records; the templates say what of."""
 
 from collections.abc import Mapping, Sequence
+from textwrap import fill
 
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from cflkit.engine import metrics
 from cflkit.workbook import canvas
-from cflkit.workbook.ledger import Measured
+from cflkit.workbook.ledger import Measured, Row
+
+# How a paper's number looks beside measured ones.
+PRINTED = {"marker": "D", "markersize": 8, "markerfacecolor": "none", "markeredgecolor": "#333333",
+           "markeredgewidth": 1.3, "linestyle": "none"}  # fmt: skip
 
 
 def unseen(run: dict, row: int = -1) -> int:
@@ -105,4 +111,35 @@ def lines(curves: Mapping[str, Mapping[float, float]], xlabel: str, ylabel: str)
         axes.plot(where, [points[x] for x in where], marker=marker, label=name)
     axes.set(xlabel=xlabel, ylabel=ylabel, yscale="log")
     figure.legend(loc="outside right upper")
+    return figure
+
+
+def dots(panels: Mapping[str, Sequence[Row]], method: str) -> Figure:
+    """Draw measured numbers beside printed ones: a dot for each seed, a hollow diamond for the paper's.
+
+    Parameters
+    ----------
+    panels : mapping of title to sequence of Row
+        The rows of a table; those without a measured number are left out.
+    method : str
+        Whose rows these are: what names no method, a setting for instance, is drawn in its colour.
+    """
+    shown = {title: [row for row in rows if row.measured] for title, rows in panels.items()}
+    heights = [0.28 * len(rows) + 0.5 for rows in shown.values()]
+    figure, grid = canvas.subplots(len(shown), 1, figsize=(6.0, sum(heights) + 0.9), height_ratios=heights)
+    for axes, (title, rows) in zip(grid.flat, shown.items(), strict=True):
+        for place, row in enumerate(rows):
+            values = row.measured.percent(row.metric)
+            colour, marker = canvas.look(row.name) or canvas.look(method)
+            if row.printed is not None:
+                ends = [np.mean(values), row.printed]
+                axes.plot(ends, [place] * 2, "-", color=canvas.OTHER, linewidth=1, zorder=1)
+                axes.plot(row.printed, place, **PRINTED)
+            axes.plot(values, [place] * len(values), marker, color=colour, markersize=6, alpha=0.75)
+        axes.set(yticks=range(len(rows)), yticklabels=[row.name for row in rows])
+        axes.set_ylim(len(rows) - 0.4, -0.6)
+        axes.set_title(fill(title, 48))
+    grid[-1, 0].set_xlabel("accuracy [%]")
+    seed = canvas.dot("measured, one seed", *canvas.look(method), 36)
+    figure.legend(handles=[Line2D([], [], label="printed", **PRINTED), seed], loc="outside lower center", ncols=2)
     return figure

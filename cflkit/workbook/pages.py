@@ -1,12 +1,14 @@
 """The book's pages of results, written from data whenever the book is built.
 
-``cflkit pages`` fills the templates of ``book/templates`` and writes what chapters include (``book/_generated``):
-for each paper its claims with their verdicts and its tables, measured beside printed; the ledger of everything;
-and how fast the engine is. What has no record yet reads "not yet measured".
+``cflkit pages`` fills the templates of ``book/templates`` and writes what pages include (``book/_generated``): the
+front page's results; for each paper what was found, its claims with their verdicts, a figure of measured beside
+printed, and its tables; the ledger of everything; and how fast the engine is. What has no record yet reads "not yet
+measured".
 """
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -14,14 +16,31 @@ import jinja2
 import pandas as pd
 from matplotlib.figure import Figure
 
-from cflkit.workbook import diagrams, figures, ledger, pictures, places, plots, protocols, records, steps
+from cflkit.workbook import (
+    comparison,
+    diagrams,
+    evidence,
+    figures,
+    ledger,
+    pictures,
+    places,
+    plots,
+    protocols,
+    records,
+    status,
+    steps,
+)
+from cflkit.workbook.evidence import CHAPTERS
 from cflkit.workbook.ledger import Row, number
 
 OUT = places.BOOK / "_generated"
 TEMPLATES = places.BOOK / "templates"
 BENCHMARKS = places.ROOT / "benchmarks" / "results"
 MISSING = "not yet measured"
-CHAPTERS = {"mdicfl": "MD-ICFL", "fesem": "FeSEM", "stocfl": "StoCFL", "lcfed": "LCFed", "fedcg": "FedCG"}
+EACH = "claims", "dots", "finding", "marks", "results", "tables"  # what a paper has of its own
+DOTS = 2  # tables in the figure of a chapter
+MINUS = re.compile(r"(?<![\w`/.-])-(?=\d)")  # a hyphen that is a sign
+NUMBER = re.compile(r"[-+−]?[\d.,]+( ± [\d.]+)?%?|–|")
 
 
 def write(folder: Path = records.FOLDER, out: Path = OUT, benchmarks: Path = BENCHMARKS) -> None:
@@ -40,11 +59,10 @@ def write(folder: Path = records.FOLDER, out: Path = OUT, benchmarks: Path = BEN
     places.need_folder("out", out)
     templates = environment(folder, out, benchmarks)
     for paper in CHAPTERS:
-        own = [f"{paper}_results.md.jinja", "results.md.jinja"]  # a paper may have a template of its own
-        for name, template in (("claims", templates.get_template("claims.md.jinja")),
-                               ("results", templates.select_template(own))):  # fmt: skip
-            _write(out / f"{paper}_{name}.md", template.render(paper=paper))
-    for name in ("marks", "ledger", "performance"):
+        for name in EACH:
+            own = [f"{paper}_{name}.md.jinja", f"{name}.md.jinja"]  # a paper may have a template of its own
+            _write(out / f"{paper}_{name}.md", templates.select_template(own).render(paper=paper))
+    for name in ("front", "ledger", "performance", "comparison", "status", "cite"):
         _write(out / f"{name}.md", templates.get_template(f"{name}.md.jinja").render())
     for name in diagrams.described():
         _write(out / f"{name}_diagram.md", diagrams.drawing(name))
@@ -62,12 +80,24 @@ def environment(folder: Path, out: Path, benchmarks: Path = BENCHMARKS) -> jinja
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    templates.filters["cell"] = cell
-    of_folder: list[Callable] = [claims, tables, verdicts, apart, covered, states, by_setting, over, stored]
-    of_folder += [ledger.mark, ledger.tally, ledger.totals, ledger.problems]
+    templates.filters |= {"cell": cell, "mean": lambda values: sum(values) / len(values)}
+    of_folder: list[Callable] = [tables, beside, covered, states, by_setting, over, stored]
+    of_folder += [evidence.claims, evidence.apart, evidence.strip, evidence.counted, evidence.ran]
+    of_folder += [evidence.ready, evidence.score, evidence.gap, evidence.agreeing]
+    of_folder += [status.runs, ledger.mark, ledger.tally, ledger.totals, ledger.problems]
+    of_folder += [comparison.standings, comparison.ahead, comparison.tuning]
     templates.globals |= {call.__name__: partial(call, folder=folder) for call in of_folder}
+    of_rows: list[Callable] = [comparison.everywhere, comparison.agreement, comparison.traffic]
+    of_rows += [comparison.standing_cells, comparison.tuning_cells, comparison.ideas, comparison.spoken]
+    templates.globals |= {call.__name__: call for call in of_rows}
     templates.globals |= {
         "missing": MISSING,
+        "number": number,
+        "settling": comparison.SETTLING,
+        "grid": grid,
+        "built": status.built,
+        "compared": status.compared,
+        "citation": status.citation,
         "chapters": CHAPTERS,
         "not_run": not_run,
         "printed": ledger.printed,
@@ -80,6 +110,7 @@ def environment(folder: Path, out: Path, benchmarks: Path = BENCHMARKS) -> jinja
         "sweep": figures.sweep,
         "best": figures.best,
         "counts": figures.counts,
+        "dots": figures.dots,
         "lines": figures.lines,
     }
     return templates
@@ -87,14 +118,23 @@ def environment(folder: Path, out: Path, benchmarks: Path = BENCHMARKS) -> jinja
 
 def _write(path: Path, text: str) -> None:
     with places.writing(path):
-        path.write_text(text, "utf-8")
+        path.write_text(MINUS.sub("−", text).replace(" ± ", "\u00a0±\u00a0"), "utf-8")
 
 
-def image(name: str, figure: Figure, alt: str, out: Path) -> str:
-    """Save a figure and return the Markdown that shows it."""
+def image(name: str, figure: Figure, alt: str, caption: str, out: Path) -> str:
+    """Save a figure and return the Markdown that shows it, numbered, as ``fig-NAME``."""
     with places.writing(out / f"{name}.png"):
         figure.savefig(out / f"{name}.png", dpi=150, metadata={"Software": None})
-    return f"![{alt}](_generated/{name}.png)\n"
+    label = f"fig-{name.replace('_', '-')}"
+    return f"```{{figure}} _generated/{name}.png\n:name: {label}\n:alt: {alt}\n\n{caption}\n```\n"
+
+
+def grid(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Write a table; a column of numbers is set to the right."""
+    rows = [[*map(str, row)] for row in rows]
+    right = [all(NUMBER.fullmatch(row[i]) or row[i] == MISSING for row in rows) for i in range(len(header))]
+    lines = [header, ["---:" if r and rows else "---" for r in right], *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def cell(value) -> str:
@@ -107,16 +147,11 @@ def cell(value) -> str:
 def machines(runs: Sequence[dict]) -> str:
     """Say on what, for how long and from which commit runs were made."""
     where = sorted({r["provenance"]["card"] or r["provenance"]["machine"]["processor"] for r in runs})
-    made = sorted({_commit(r) for r in runs})
+    made = sorted({evidence.commit(r) for r in runs})
     minutes = sum(r["provenance"]["seconds"] for r in runs) / 60
     kind = ", ".join(sorted({r["config"]["dtype"] for r in runs}))
     return (f"{len(runs)} run{'s' * (len(runs) > 1)} on {', '.join(where)}, {kind}, {minutes:.0f} minutes in all; "
             f"commit {', '.join(made)}.")  # fmt: skip
-
-
-def _commit(run: dict) -> str:
-    """Name the commit of a run, and say so if the code was changed since."""
-    return (run["provenance"]["commit"] or "unknown") + (" (changed)" if run["provenance"].get("changed") else "")
 
 
 def measurements(kind: str, folder: Path = BENCHMARKS) -> list[dict]:
@@ -127,50 +162,6 @@ def measurements(kind: str, folder: Path = BENCHMARKS) -> list[dict]:
 def stored(name: str, folder: Path) -> dict | None:
     """Load a file beside the run records, or None if it is not there."""
     return json.loads((folder / name).read_text()) if (folder / name).exists() else None
-
-
-# ---------------------------------------------------------------------- claims
-def claims(paper: str, folder: Path) -> list[tuple[str, str, str]]:
-    """List a paper's claims: with its printed numbers, the verdict, and what was measured."""
-    lines = []
-    for claim in ledger.claims()[paper]:
-        verdict = ledger.judge(paper, claim, folder)
-        decided = "; ".join(f"{part.name}: {part.value}" for part in verdict.parts if part.tested or part.printed)
-        why = ". ".join(filter(None, (decided, verdict.note)))
-        lines.append((ledger.says(paper, claim), f"**{verdict.word}**", why))
-    return lines
-
-
-def verdicts(folder: Path) -> dict[str, list[dict]]:
-    """List every claim with its verdict and the runs behind it, by paper."""
-    judged: dict[str, list[dict]] = {}
-    for paper in CHAPTERS:
-        for claim in ledger.claims()[paper]:
-            verdict = ledger.judge(paper, claim, folder)
-            behind = _behind([run for part in verdict.parts for run in part.runs])
-            line = {"says": ledger.says(paper, claim), "word": verdict.word, "note": verdict.note, "behind": behind}
-            judged.setdefault(paper, []).append(line | {"kind": ledger.kind(claim, verdict)})
-    return judged
-
-
-def apart(kind: str, folder: Path) -> Iterator[tuple[str, ...]]:
-    """List the claims of a kind that counts in no mark."""
-    for paper, judged in verdicts(folder).items():
-        for claim in judged:
-            if claim["kind"] == kind:
-                note = f"<br>{claim['note']}" if claim["note"] else ""
-                yield CHAPTERS[paper], claim["says"], f"**{claim['word']}**{note}"
-
-
-def _behind(runs: Sequence[dict]) -> str:
-    """Name the records behind a verdict, by protocol, with dates and commits."""
-    lines = []
-    for protocol in sorted({r["protocol"] for r in runs}):
-        mine = [r for r in runs if r["protocol"] == protocol]
-        files = ", ".join(sorted({f"{r['label']}-s{r['seed']}" for r in mine}))
-        made = ", ".join(sorted({f"{r['provenance']['date']} {_commit(r)}" for r in mine}))
-        lines.append(f"{protocol}: {files} ({made})")
-    return "<br>".join(lines) or "–"
 
 
 # ---------------------------------------------------------------------- tables
@@ -209,6 +200,17 @@ def tables(paper: str, folder: Path) -> Iterator[dict]:
             yield _table(name, spec, list(ledger.rows(name, folder)), folder)
 
 
+def beside(paper: str, folder: Path) -> dict[str, list[Row]]:
+    """Give the rows of a paper's first tables of accuracies, by title, that can be set beside printed numbers."""
+    shown = {}
+    for name, spec in ledger.tables().items():
+        if spec["paper"] == paper and spec["metric"].startswith("accuracy"):
+            rows = [r for r in ledger.rows(name, folder) if r.measured and r.measured.percent(r.metric)]
+            if sum(row.printed is not None for row in rows) > 1 and not ledger.too_early(spec["protocol"], folder):
+                shown[spec["title"]] = rows
+    return dict([*shown.items()][:DOTS])
+
+
 def _table(name: str, spec: dict, rows: list[Row], folder: Path) -> dict:
     skewed, also = any(_own(row) for row in rows), spec.get("also", [])
     extra = [*(["own label mix"] if skewed else []), *(metric.replace("ari", "ARI") for metric in also)]
@@ -216,7 +218,8 @@ def _table(name: str, spec: dict, rows: list[Row], folder: Path) -> dict:
     return {
         "name": name,
         "spec": spec,
-        "header": ["method", "printed", "measured", *extra, "difference", "seeds", "rounds", ""],
+        "header": ["method", "printed", "measured", *extra, "difference", "seeds", "rounds", "beside print"],
+        "printed": any(row.printed is not None for row in rows),
         "lines": [_line(row, spec["tolerance"], skewed, also) for row in rows],
         "runs": runs,
         "few": any(len(row.measured.runs) < spec["seeds"] for row in rows if row.measured),
@@ -277,9 +280,16 @@ def _curves(rows: Sequence[Row]) -> dict | None:
         return None
     return {
         "figure": plots.learning_curves(curves, "accuracy [%]"),
-        "ends": [f"{n} ends at {c['accuracy [%]'].dropna().iloc[-1]:.1f}%" for n, c in curves.items()],
+        "ends": [f"{n} ends at {_end(c):.1f}%" for n, c in curves.items()],
+        "band": any(c["round"].duplicated().any() for c in curves.values()),
         "rest": [row.name for row in rows if row.measured and row.name not in curves],
     }
+
+
+def _end(curve: pd.DataFrame) -> float:
+    """Give the mean over the seeds in the last round that was scored."""
+    known = curve.dropna(subset="accuracy [%]")
+    return known.loc[known["round"] == known["round"].max(), "accuracy [%]"].mean()
 
 
 # ---------------------------------------------------------------------- what a hyper-parameter does

@@ -5,6 +5,7 @@ it once, as the value of its cell. Hue alone tells nothing: lines carry their na
 and heat maps run from dark to light. Drawn twice, a figure saves to the same bytes.
 """
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 
 import matplotlib.pyplot as plt
@@ -25,7 +26,7 @@ __all__ = [
 
 
 def learning_curves(frames: Mapping, y: str = "accuracy", *, ylabel: str | None = None) -> Figure:
-    """Draw one curve per method over the rounds, named at its right end.
+    """Draw one curve per method over the rounds, in the method's colour, named at its right end.
 
     Parameters
     ----------
@@ -41,8 +42,14 @@ def learning_curves(frames: Mapping, y: str = "accuracy", *, ylabel: str | None 
     canvas.named("frames", frames)
     curves = {label: _curve(f"frames[{label!r}]", frame, y) for label, frame in frames.items()}
     figure, axes = canvas.subplots()
+    drawn = Counter()
     for label, (x, middle, *band) in curves.items():
-        (line,) = axes.plot(x, middle, label=label)
+        style = {}
+        if own := canvas.look(label):
+            style = {"color": own[0], "marker": own[1], "markevery": -(-len(x) // 8), "markersize": 4,
+                     "linestyle": canvas.DASHES[drawn[own] % len(canvas.DASHES)]}  # fmt: skip
+        drawn[own] += 1
+        (line,) = axes.plot(x, middle, label=label, **style)
         if band:
             axes.fill_between(x, *band, color=line.get_color(), alpha=0.2, linewidth=0)
     axes.set(xlabel="round", ylabel=ylabel or y)
@@ -334,7 +341,8 @@ def bars(
     figure, axes = canvas.subplots(figsize=(6.4, 0.7 + (0.52 if printed else 0.34) * len(labels)))
     height = 0.38 if printed else 0.7
     written = EngFormatter(sep=" ") if log else f"{{:.{decimals}f}}".format
-    solid, hollow = {"color": canvas.palette()[0]}, {"facecolor": "white", "edgecolor": "#333333", "linewidth": 1.1}
+    solid = {"color": [(canvas.look(k) or canvas.palette())[0] for k in labels if k in measured]}
+    hollow = {"facecolor": "white", "edgecolor": "#333333", "linewidth": 1.1}
     for name, data, shift, look in [("measured", measured, -1, solid), ("printed", printed, 1, hollow)]:
         keys = [k for k in labels if k in data]
         if not keys:

@@ -3,7 +3,7 @@
 A part of a claim compares measured numbers, paired over seeds. It **holds** when the 95% interval of the difference
 lies on the claim's side of the boundary, margin included, **fails** when it lies on the other side, and is
 **undecided** when it contains the boundary. With fewer than three seeds there is no interval worth the name: the
-part is *preliminary*, and points to where the mean lies.
+part is *preliminary*, and *seems* to hold or fail, by its mean.
 """
 
 from collections.abc import Sequence
@@ -23,6 +23,8 @@ VACUOUS, MISSING, BLOCKED = "vacuous", "not yet measured", "blocked"
 TRAFFIC = {"down", "up", "server_flops", "client_flops"}  # counted, whether or not anything is learnt
 RATIO = 0.005  # a ratio is what the paper says to a hundredth
 SLACK = 1e-9  # of floating-point sums at a boundary
+SEEMS = {HOLDS: "seems to hold", FAILS: "seems to fail", PARTLY: "seems to hold in part",
+         PARTLY_FAILS: "seems to fail in part"}  # what is said with fewer seeds
 
 
 @dataclass(frozen=True)
@@ -77,22 +79,25 @@ class Verdict:
     preliminary : bool
         Whether no part has the seeds to be decided: then the outcome is where they point to.
     note : str
-        Which parts say what, what is missing, and what weakens it.
+        Which parts say what, what is missing, and what weakens it, in sentences.
     parts : list of Part
+    caveats : str
+        Of the note, what weakens it.
     """
 
     outcome: str
     preliminary: bool
     note: str
     parts: list[Part]
+    caveats: str = ""
 
     @property
     def word(self) -> str:
         """The verdict in words."""
-        return f"preliminary: points to “{self.outcome}”" if self.preliminary else self.outcome
+        return SEEMS[self.outcome] if self.preliminary else self.outcome
 
     def __str__(self) -> str:
-        return self.word + (f" ({self.note})" if self.note else "")
+        return f"{self.word}. {self.note}".strip()
 
 
 # ---------------------------------------------------------------------- one part
@@ -209,7 +214,7 @@ def _told(kind: str, series: list) -> str:
         return text
     gap = metrics.paired_difference(values, [0.0] * len(values))
     sign = "+" if series[0][1] else ""
-    return f"{text} (95% from {gap['low']:{sign}.2f} to {gap['high']:{sign}.2f})"
+    return f"{text} (95%: {gap['low']:{sign}.2f} to {gap['high']:{sign}.2f})"
 
 
 def _of_print(name: str, kind: str, part: dict, numbers: dict) -> Part:
@@ -238,11 +243,13 @@ def too_early(protocol: str, folder: Path = records.FOLDER) -> str:
     values, _ = measured.cell(f"{protocol}/{gate['baseline']}", folder)
     label = gate["baseline"].split("/")[0]
     if not values:
-        return f"`{label}`, on which it leans, is {MISSING}"
+        return f"the baseline `{label}` has not run yet"
     paper = protocols.protocols()[protocol]["paper"]
-    halfway = (100 / gate["classes"] + min(printed_numbers(paper, gate["printed"]))) / 2
+    target = min(printed_numbers(paper, gate["printed"]))
     mean = metrics.spread(list(values.values()))["mean"]
-    return "" if mean >= halfway else f"`{label}` itself is at {mean:.2f}: too early to compare"
+    if mean >= (100 / gate["classes"] + target) / 2:
+        return ""
+    return f"the baseline `{label}` reached only {mean:.2f} (printed: {target:.2f})"
 
 
 # ---------------------------------------------------------------------- a claim
@@ -269,15 +276,18 @@ def judge(paper: str, claim: dict, folder: Path = records.FOLDER) -> Verdict:
     counted = firm or tested
     if parts and not runs:
         right = all(part.outcome == CONSISTENT for part in parts)
-        return Verdict(CONSISTENT if right else INCONSISTENT, False, "the printed numbers alone", parts)
+        return Verdict(CONSISTENT if right else INCONSISTENT, False, "By the printed numbers alone.", parts)
     notes = _notes(parts, counted)
     if not counted:
         vacuous = bool(runs) and all(part.outcome == VACUOUS for part in runs)
         word, why = (VACUOUS, runs[0].value) if vacuous else (UNTESTED, claim.get("untested", MISSING))
-        told = "; ".join(notes) if runs and not vacuous else why
-        return Verdict(word, False, told, parts)
-    notes += _weak(claim, counted, bool(firm))
-    return Verdict(_together(counted, len(runs)), not firm, "; ".join(notes), parts)
+        return Verdict(word, False, _sentences(notes if runs and not vacuous else [why]), parts)
+    weak = _weak(claim, counted)
+    return Verdict(_together(counted, len(runs)), not firm, _sentences(notes + weak), parts, _sentences(weak))
+
+
+def _sentences(notes: list[str]) -> str:
+    return " ".join(f"{note[0].upper()}{note[1:]}." for note in notes)
 
 
 def _together(counted: list[Part], of: int) -> str:
@@ -297,19 +307,19 @@ def _notes(parts: list[Part], counted: list[Part]) -> list[str]:
     for part in parts:
         word = part.outcome
         if part.tested and part not in counted:
-            word = f"preliminary, points to “{word}”"
+            word = SEEMS.get(word, word)
         elif part.printed:
             word = f"{word} in print"
         elif part.outcome == BLOCKED:
-            word = part.value
+            word = f"not judged, as {part.value}"
         said.setdefault(word, []).append(part.name)
     if len(said) == 1:
         word = next(iter(said))
         return [] if counted else [word]
-    return [f"{word}: {' / '.join(names)}" for word, names in said.items()]
+    return [f"{word}: {'; '.join(names)}" for word, names in said.items()]
 
 
-def _weak(claim: dict, counted: list[Part], firm: bool) -> list[str]:
+def _weak(claim: dict, counted: list[Part]) -> list[str]:
     """What weakens a verdict: few seeds, a sample, a rule that is younger than the runs."""
     runs = [run for part in counted for run in part.runs]
     fewest, most = min(part.seeds for part in counted), max(part.seeds for part in counted)
@@ -322,7 +332,7 @@ def _weak(claim: dict, counted: list[Part], firm: bool) -> list[str]:
     notes += sorted({protocols.protocols()[name].get("sample", "") for name in names} - {""})
     since = max(filter(None, (claim.get("since"), schema.rules_since())))
     if any(run["provenance"]["date"] < since.isoformat() for run in runs):
-        notes.append(f"the rule, of {since.isoformat()}, is younger than the runs")
+        notes.append(f"the rule, of {since.isoformat()}, is newer than the runs")
     return list(dict.fromkeys(notes))
 
 
@@ -330,7 +340,7 @@ def agreement(values: Sequence[float], printed: float, within: float) -> str:
     """Whether measured numbers agree with a printed one: their interval lies within the tolerance, or outside."""
     found = outcome([[within - (v - printed) for v in values], [within + (v - printed) for v in values]])
     word = {HOLDS: "agrees", FAILS: "differs", UNDECIDED: UNDECIDED}[found]
-    return word if len(values) >= SEEDS else f"points to “{word}”"
+    return word if len(values) >= SEEDS else {"agrees": "seems to agree", "differs": "seems to differ"}[word]
 
 
 # ---------------------------------------------------------------------- a paper, and all of them

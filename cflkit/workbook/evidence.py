@@ -1,0 +1,157 @@
+"""Claims as the pages show them: what was found in words, each claim as a mark, and the runs behind it."""
+
+from collections.abc import Iterator, Sequence
+from html import escape
+from pathlib import Path
+
+from cflkit.engine import metrics
+from cflkit.workbook import ledger
+from cflkit.workbook.ledger import Row, Verdict
+
+CHAPTERS = {"mdicfl": "MD-ICFL", "fesem": "FeSEM", "stocfl": "StoCFL", "lcfed": "LCFed", "fedcg": "FedCG"}
+FEW = 3  # parts of a claim whose values stand in its line; of more the line says which hold
+# A mark's class in book.css, and its sign: colour alone tells nothing.
+SIGNS = {
+    "holds": ("holds", "✓"), "holds in part": ("part", "◐"), "fails in part": ("part", "◐"),
+    "fails": ("fails", "✗"), "undecided": ("open", "?"), "not tested": ("none", "–"), "vacuous": ("none", "–"),
+    "internally consistent": ("print", "="), "internally inconsistent": ("print", "≠"),
+}  # fmt: skip
+
+
+def sign(verdict: Verdict) -> str:
+    """Write a verdict as its mark, for the eye alone: its word stands beside it."""
+    kind, glyph = SIGNS[verdict.outcome]
+    early = " cfl-early" if verdict.preliminary else ""
+    return f'<span class="cfl-sign cfl-{kind}{early}" aria-hidden="true">{glyph}</span>'
+
+
+def strip(paper: str, folder: Path) -> str:
+    """List a paper's claims as marks, each a link to its evidence."""
+    marks = []
+    for claim, verdict in ledger.verdicts(paper, folder):
+        told = escape(f"{plain(ledger.says(paper, claim))}: {verdict.word}")
+        link = f'<a href="results_{paper}.html#claim-{claim["id"]}" title="{told}">'
+        marks.append(f'<li>{link}{sign(verdict)}<span class="cfl-told">{told}</span></a></li>')
+    return f'<ul class="cfl-strip" aria-label="Claims of {CHAPTERS[paper]}">{"".join(marks)}</ul>'
+
+
+def plain(text: str) -> str:
+    """Drop what Markdown adds to a line of words."""
+    return text.replace("`", "").replace("*", "")
+
+
+def claims(paper: str, folder: Path) -> list[dict[str, str]]:
+    """List a paper's claims: with its printed numbers, the verdict, what was measured, and the runs behind it."""
+    return [told(paper, claim, verdict) for claim, verdict in ledger.verdicts(paper, folder)]
+
+
+def told(paper: str, claim: dict, verdict: Verdict) -> dict[str, str]:
+    """Say a claim and what became of it."""
+    decided = [part for part in verdict.parts if part.tested or part.printed]
+    lines = [f"{part.name}: {part.value}" + f", {part.outcome}" * (len(decided) > 1) for part in decided]
+    short = [*lines]
+    if decided and len(decided) < len(verdict.parts):
+        short.append(f"{len(verdict.parts) - len(decided)} of {len(verdict.parts)} parts not tested yet")
+    short.append(verdict.caveats)
+    return {
+        "id": claim["id"],
+        "says": ledger.says(paper, claim)[:1].upper() + ledger.says(paper, claim)[1:],
+        "verdict": f"{sign(verdict)} **{verdict.word}**",
+        "measured": "<br>".join(short).removesuffix("<br>") if 0 < len(decided) <= FEW else verdict.note,
+        "parts": "<br>".join([*lines, verdict.note]),
+        "kind": ledger.kind(claim, verdict),
+        "behind": _behind([run for part in verdict.parts for run in part.runs]),
+    }
+
+
+def apart(kind: str, folder: Path) -> Iterator[tuple[str, ...]]:
+    """List the claims of a kind that counts in no mark."""
+    for paper, title in CHAPTERS.items():
+        for claim in claims(paper, folder):
+            if claim["kind"] == kind:
+                yield title, claim["says"], claim["verdict"], claim["measured"]
+
+
+def _behind(runs: Sequence[dict]) -> str:
+    """Name the records behind a verdict, by protocol, with dates and commits."""
+    lines = []
+    for protocol in sorted({r["protocol"] for r in runs}):
+        mine = [r for r in runs if r["protocol"] == protocol]
+        files = ", ".join(sorted({f"{r['label']}-s{r['seed']}" for r in mine}))
+        made = ", ".join(sorted({f"{r['provenance']['date']} {commit(r)}" for r in mine}))
+        lines.append(f"{protocol}: {files} ({made})")
+    return "<br>".join(lines) or "–"
+
+
+def commit(run: dict) -> str:
+    """Name the commit of a run, and say so if the code was changed since."""
+    return (run["provenance"]["commit"] or "unknown") + (" (changed)" if run["provenance"].get("changed") else "")
+
+
+# ---------------------------------------------------------------------- what was found, in words
+def counted(paper: str, folder: Path) -> str:
+    """Count a paper's own claims by their verdicts, in words."""
+    words: dict[str, int] = {}
+    for claim, verdict in ledger.verdicts(paper, folder):
+        if ledger.kind(claim, verdict) == "of the papers":
+            words[verdict.word] = words.get(verdict.word, 0) + 1
+    first = sorted(words, key=lambda word: word == ledger.UNTESTED)
+    return ", ".join(f"{words[word]} {_several(word) if words[word] > 1 else word}" for word in first)
+
+
+def _several(word: str) -> str:
+    """Give the plural of a verdict: three *hold*, one *holds*."""
+    verb, *rest = word.split(" ")
+    return " ".join([verb.removesuffix("s"), *rest])
+
+
+def ran(paper: str, folder: Path) -> str:
+    """Say how many of a paper's printed numbers stand beside a run, and how many with the seeds to decide."""
+    mine = [number for number in ledger.coverage(folder) if number.entry["paper"] == paper]
+    done = [number for number in mine if number.state == ledger.MEASURED]
+    firm = sum(number.seeds >= ledger.SEEDS and not number.early for number in done)
+    return f"{len(done)} of {len(mine)} numbers, {firm} with three seeds"
+
+
+def ready(names: Sequence[str], folder: Path) -> str:
+    """Give the first of several tables that may be judged: its baseline has learnt, and it has runs; "" if none."""
+    for name in names:
+        measured = [row for row in ledger.rows(name, folder) if row.measured]
+        if measured and not ledger.too_early(ledger.tables()[name]["protocol"], folder):
+            return name
+    return ""
+
+
+def score(table: str, name: str, folder: Path) -> str:
+    """Give the mean of a row, "" if it was not run."""
+    row = _row(table, name, folder)
+    values = row.measured.percent(row.metric) if row.measured else []
+    return f"{sum(values) / len(values):.2f}" if values else ""
+
+
+def gap(table: str, name: str, other: str, folder: Path) -> str:
+    """Say how far one row lies above another, over the seeds that both have; "" if there are none."""
+    ours, theirs = (_row(table, n, folder) for n in (name, other))
+    sides = [row.measured.values(row.metric) if row.measured else {} for row in (ours, theirs)]
+    seeds = sorted(set(sides[0]) & set(sides[1]))
+    if not seeds:
+        return ""
+    mean = metrics.spread([sides[0][seed] - sides[1][seed] for seed in seeds])["mean"]
+    return f"{abs(mean):.2f} points {'above' if mean > 0 else 'below'}"
+
+
+def agreeing(folder: Path) -> dict[str, int]:
+    """Count the rows with three seeds that agree with their printed number, differ from it, or may do either."""
+    found = {"agrees": 0, "differs": 0, "undecided": 0}
+    for name, table in ledger.tables().items():
+        if ledger.too_early(table["protocol"], folder):
+            continue
+        for row in ledger.rows(name, folder):
+            values = row.measured.percent(row.metric) if row.measured else []
+            if row.printed is not None and len(values) >= ledger.SEEDS:
+                found[ledger.agreement(values, row.printed, table["tolerance"])] += 1
+    return found
+
+
+def _row(table: str, name: str, folder: Path) -> Row:
+    return next(row for row in ledger.rows(table, folder) if row.name == name)

@@ -1,0 +1,48 @@
+"""What the theme gets wrong, mended while Sphinx builds the book (an extension in ``_config.yml``).
+
+Scripts that nobody uses are left out: thebe, which the theme adds twice and which runs code from another site, and
+a megabyte and a half of icons that the style sheet has as a font.
+"""
+
+import re
+from pathlib import Path
+
+# What every page has, and what it becomes.
+MENDED = [
+    (re.compile(r"<script defer src=\"[^\"]*scripts/fontawesome\.js[^>]*></script>"), ""),
+    (re.compile(r"<script type=\"text/x-thebe-config\">.*?</script>", re.DOTALL), ""),
+    (re.compile(r"<script>kernelName = '[^']*'</script>"), ""),
+]
+
+
+def scripts(app, page: str, template: str, context: dict, doctree) -> None:
+    """Name each script once, and none of thebe's (Sphinx's event "html-page-context")."""
+    kept = {}
+    for script in context["script_files"]:
+        body = getattr(script, "attributes", {}).get("body", "")
+        if "thebe" not in f"{script.filename} {body}".lower():
+            kept.setdefault((script.filename, body), script)
+    context["script_files"] = list(kept.values())
+    context["css_files"] = [style for style in context["css_files"] if "thebe" not in str(style.filename)]
+
+
+def mend(html: str) -> str:
+    """Mend a finished page."""
+    for wrong, right in MENDED:
+        html = wrong.sub(right, html)
+    return html
+
+
+def finish(app, error: Exception | None) -> None:
+    """Mend all pages (Sphinx's event "build-finished")."""
+    if error is None and app.builder.format == "html":
+        for path in Path(app.outdir).rglob("*.html"):
+            if "_static" not in path.parts and (mended := mend(html := path.read_text("utf-8"))) != html:
+                path.write_text(mended, "utf-8")
+
+
+def setup(app) -> dict:
+    """Let Sphinx call the functions above."""
+    app.connect("html-page-context", scripts, priority=900)
+    app.connect("build-finished", finish)
+    return {"parallel_read_safe": True}

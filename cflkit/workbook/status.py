@@ -1,0 +1,50 @@
+"""How old everything is and what it was made with: what the status page shows, collected when the book is built."""
+
+import json
+from importlib import metadata
+from pathlib import Path
+
+import yaml
+
+from cflkit.workbook import ledger, notebooks, places, proof, protocols, records
+
+SHOWN = ("numpy", "scipy", "scikit-learn", "matplotlib", "jupyter-book", "Sphinx")  # besides what records name
+TIMES = places.ROOT / "build" / "times.json"
+
+
+def built() -> dict[str, str]:
+    """Give the day of this build, its commit, and the versions that made it."""
+    now = records.provenance()
+    versions = {"Python": now["versions"]["python"], "PyTorch": now["versions"]["torch"]}
+    return {
+        "day": now["date"],
+        "commit": (now["commit"] or "unknown") + (", with changes" if now["changed"] else ""),
+        "versions": versions | {name: metadata.version(name) for name in SHOWN},
+    }
+
+
+def compared() -> list[tuple[str, int, str]]:
+    """Give for each notebook how many cells the tests run again and compare, and the seconds it last took here."""
+    times = json.loads(TIMES.read_text("utf-8")) if TIMES.exists() else {}
+    found = []
+    for path in notebooks.chapters():
+        seconds = times.get(path.stem)
+        found.append((path.stem, proof.problems(path)[1], "–" if seconds is None else f"{seconds:.0f}"))
+    return found
+
+
+def runs(folder: Path) -> list[tuple[str, int, str, str, str]]:
+    """Give for each protocol with records how many count, their first and last day, and their hours together."""
+    lines = []
+    for name, protocol in protocols.protocols().items():
+        labels = [ledger.measured(name, label, folder) for label in protocol["methods"]]
+        made = [run["provenance"] for found in labels if found for run in found.runs]
+        days, hours = sorted(run["date"] for run in made), sum(run["seconds"] for run in made) / 3600
+        if made:
+            lines.append((f"`{name}`", len(made), days[0], days[-1], f"{hours:.1f}"))
+    return lines
+
+
+def citation() -> dict:
+    """Read how to cite the project, as ``CITATION.cff`` says it."""
+    return yaml.safe_load((places.ROOT / "CITATION.cff").read_text("utf-8"))

@@ -1,0 +1,125 @@
+"""Every page of the built book in Chromium, light and dark, wide and narrow: ``make test-browser``."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+from check_pages import html
+
+BOOK = Path(__file__).resolve().parents[1] / "_build" / "html"
+PAGES = [str(page.relative_to(BOOK)) for page in html(BOOK)] if BOOK.is_dir() else []
+PAGES = [page for page in PAGES if not page.startswith("_modules")] or ["index.html"]
+CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+WIDTHS, THEMES = (1280, 390), ("light", "dark")
+LIGHT = 2.5e6  # bytes that a page may load
+
+# What sticks out of the page, and what is cut: a box that scrolls shows that it does, one that hides cuts.
+WIDE = "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
+CUT = """() => [...document.querySelectorAll('.bd-article .cell_output, .bd-article .highlight, .bd-article img,'
+    + '.bd-article table, .bd-article pre, .bd-article svg')].filter(e => {
+  const box = e.getBoundingClientRect()
+  if (!box.width || e.closest('.cfl-told, details:not([open]), .toggle-hidden')) return false
+  for (let up = e; up && up !== document.body; up = up.parentElement) {
+    const look = getComputedStyle(up).overflowX
+    if (look === 'auto' || look === 'scroll') return false
+    if (look === 'hidden' && up.scrollWidth > up.clientWidth + 2) return true
+  }
+  return box.right > document.documentElement.clientWidth + 1
+}).map(e => e.outerHTML.slice(0, 120))"""
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.skipif(not CHROMIUM, reason="no Chromium: install it, or name it in CHROMIUM"),
+    pytest.mark.skipif(not BOOK.is_dir(), reason="the book is not built: make book"),
+]
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    with pytest.importorskip("playwright.sync_api", reason="requirements-browser.txt").sync_playwright() as play:
+        browser = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def axe():
+    return pytest.importorskip("axe_playwright_python.sync_playwright", reason="requirements-browser.txt").Axe()
+
+
+@pytest.fixture
+def visit(chromium):
+    """Open a page, and list what its scripts complain of and what it asks for."""
+    contexts = []
+
+    def open_(name, width=1280, theme="light", **more):
+        context = chromium.new_context(viewport={"width": width, "height": 800}, color_scheme=theme, **more)
+        contexts.append(context)
+        page = context.new_page()
+        page.errors, page.asked = [], []
+        page.on("pageerror", lambda error: page.errors.append(str(error)))
+        page.on("console", lambda said: page.errors.append(said.text) if said.type == "error" else None)
+        page.on("request", lambda request: page.asked.append(request.url))
+        page.goto(f"file://{BOOK / name}")
+        page.wait_for_load_state("networkidle")
+        return page
+
+    yield open_
+    for context in contexts:
+        context.close()
+
+
+@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_is_sound(name, width, theme, visit, axe):
+    page = visit(name, width, theme)
+    assert page.errors == []
+    assert [url for url in page.asked if not url.startswith(("file:", "data:", "blob:"))] == []
+    assert page.evaluate(WIDE) <= 0, "the page scrolls sideways"
+    assert page.evaluate(CUT) == []
+    found = axe.run(page, options={"runOnly": ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa"]})
+    bad = [hit for hit in found.response["violations"] if hit["impact"] in ("serious", "critical")]
+    assert [f"{hit['id']}: {hit['nodes'][0]['html'][:200]}" for hit in bad] == []
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_a_page_is_light(name, visit):
+    page = visit(name)
+    files = {Path(url.removeprefix("file://").partition("?")[0]) for url in page.asked if url.startswith("file:")}
+    sizes = {file.name: file.stat().st_size for file in files if file.is_file()}
+    assert sum(sizes.values()) <= LIGHT, sorted(sizes.items(), key=lambda item: -item[1])[:6]
+
+
+def test_the_keyboard_reaches_the_text_and_the_search(visit):
+    page = visit("book/intro.html")
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.getAttribute('href')") == "#main-content"
+    page.keyboard.press("Control+k")
+    assert page.evaluate("document.activeElement.type") == "search"
+
+
+@pytest.mark.parametrize("name", [page for page in PAGES if "cfl-steps" in (BOOK / page).read_text("utf-8")])
+def test_steps_go_on_and_back_by_keyboard(name, visit):
+    page = visit(name)
+    steps = page.locator(".cfl-steps").first
+    said = steps.locator("[aria-live]").first
+    where = steps.locator("input[type=range]").first
+    where.focus()
+    first = said.inner_text()
+    page.keyboard.press("ArrowRight")
+    second = said.inner_text()
+    page.keyboard.press("ArrowLeft")
+    assert first != second and said.inner_text() == first
+
+
+@pytest.mark.parametrize("name", [page for page in PAGES if page.startswith("book/")])
+def test_a_printed_page_hides_and_cuts_nothing(name, visit):
+    page = visit(name, 800)
+    page.emulate_media(media="print")
+    assert page.evaluate("() => [...document.querySelectorAll('.bd-article pre')].filter("
+                         "e => e.offsetWidth && e.scrollWidth > e.clientWidth + 1).length") == 0  # fmt: skip
+    page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    assert page.evaluate("() => [...document.querySelectorAll('.bd-article details:not([open]),"
+                         ".bd-article .toggle-hidden')].length") == 0  # fmt: skip
