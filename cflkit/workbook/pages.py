@@ -95,6 +95,7 @@ def environment(folder: Path, out: Path, benchmarks: Path = BENCHMARKS) -> jinja
         "number": number,
         "settling": comparison.SETTLING,
         "grid": grid,
+        "several": evidence.several,
         "built": status.built,
         "compared": status.compared,
         "citation": status.citation,
