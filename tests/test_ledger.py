@@ -217,7 +217,8 @@ def test_the_console_the_front_page_and_the_titles_say_the_same(capsys):
     for kind, words in ledger.tally().items():
         counts = ", ".join(f"{count} {word}" for word, count in words.items())
         assert f"claims {kind}: {counts}" in said
-        assert f"{sum(words.values())} claims {kind}: {counts}." in front and f"claims {kind}: {counts}." in whole
+        counts = ", ".join(evidence.several(count, word) for word, count in words.items())
+        assert f"{sum(words.values())} claims {kind}: {counts}." in whole
     total = ledger.totals()
     assert f"{total['measured']} stand beside a run, {total['firm']} of them with three seeds" in front
     assert f"of which {total['measured']} measured ({total['firm']} with three seeds" in "\n".join(said)

@@ -133,7 +133,9 @@ def test_a_good_notebook_passes_and_its_cells_are_counted(tmp_path, capsys):
         ("With $\\tau=0.5$ and `lr=0.1`, Python 3.11, Section 4.2.2: [a](x1.5.md).", []),
         ("A gain of 5.26 points, then −0.11.", ["5.26", "−0.11"]),
         ("```python\nx = 1.5\n```\n\n$$\n1.5\n$$\n\n1.5", ["1.5"]),
-        ("One in 10 of 1,000 clients; 95% of them.", []),
+        ("One in 10 of 1,000 clients; 95% of them, 32 units.\n\n::::{grid} 1 1 3 3\n:gutter: 2", []),
+        ("FedAvg is at 11%, others at 63 to 65% and 53 %.", ["11%", "63 to 65%", "53 %"]),
+        ("Of the clusters, 11 of 12 are true.", ["11 of 12"]),
     ],
 )
 def test_results_typed_in_prose_are_found(text, found):

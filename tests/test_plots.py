@@ -1,5 +1,6 @@
 import io
 import math
+import re
 from itertools import pairwise
 
 import matplotlib.pyplot as plt
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.text import Text
 
-from cflkit.workbook import canvas, plots
+from cflkit.workbook import canvas, places, plots
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -75,8 +76,11 @@ def test_is_shown_once_with_its_labels_and_clear_of_any_page(name):
 PAGES = ["#ffffff", "#121212"]
 
 
-def dimmed(colour):
-    return tuple(min(1, max(0, 1.2 * (0.8 * v - 0.5) + 0.5)) for v in to_rgb(colour))
+def turned(colour):
+    """What the dark theme's filter shows: invert(0.93) hue-rotate(180deg), as the CSS standard defines them."""
+    light = np.array([0.2126, 0.7152, 0.0722])
+    inverted = 0.93 - 0.86 * np.array(to_rgb(colour))
+    return tuple(np.clip(2 * light @ inverted - inverted, 0, 1))
 
 
 def test_contrast_by_hand():
@@ -93,7 +97,7 @@ def test_no_single_grey_reads_on_both_pages():
     assert max(min(plots.contrast(g, page) for page in PAGES) for g in greys) < 4.5
 
 
-@pytest.mark.parametrize("seen", [to_rgb, dimmed], ids=["as drawn", "under the dark theme"])
+@pytest.mark.parametrize("seen", [to_rgb, turned], ids=["as drawn", "under the dark theme"])
 def test_text_reads_on_its_ground(seen):
     keys = ["text.color", "axes.labelcolor", "axes.titlecolor", "xtick.labelcolor", "ytick.labelcolor"]
     for ground in ("figure.facecolor", "axes.facecolor"):
@@ -103,10 +107,23 @@ def test_text_reads_on_its_ground(seen):
 
 
 def test_lines_stand_out_from_the_ground():
-    ratios = [plots.contrast(c, "white") for c in canvas.palette()]
-    assert len(ratios) == 7
-    assert min(ratios[:5]) >= 3 and min(ratios) >= 2
-    assert plots.contrast(canvas.OTHER, "white") >= 3
+    assert len(canvas.palette()) == 7
+    for colour in [*canvas.palette(), canvas.OTHER, *(colour for colour, _ in canvas.LOOKS.values())]:
+        assert plots.contrast(colour, "white") >= 3, colour
+        assert plots.contrast(turned(colour), turned("white")) >= 3, colour
+    assert to_hex(turned("white")) == PAGES[1]  # a figure's ground is the page's own
+
+
+def test_a_method_has_one_colour_in_figures_and_drawings():
+    css = (places.BOOK / "_static" / "book.css").read_text()
+    light = dict(re.findall(r"--cfl-([a-z]+): (#[0-9a-f]{6})", css.partition("}")[0]))
+    for name in ("StoCFL", "IFCA", "FeSEM", "MD-ICFL", "LCFed", "FedCG", "FedAvg", "CFL", "local"):
+        colour, _ = canvas.look(name)
+        assert light[name.lower().replace("-", "")] == colour.lower()
+    assert canvas.look("IFCA, K = 4") == canvas.look("IFCA") and canvas.look("λ = 0.5") is None
+    lines = plots.learning_curves({name: ([1, 2], [0, 1]) for name in ("IFCA", "IFCA, K = 2", "x")}).axes[0].lines
+    assert [line.get_color() for line in lines[:2]] == [canvas.look("IFCA")[0]] * 2
+    assert [line.get_linestyle() for line in lines] == ["-", "--", "-"]
 
 
 @given(st.tuples(*[st.floats(0, 1)] * 3))

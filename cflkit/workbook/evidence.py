@@ -96,13 +96,13 @@ def counted(paper: str, folder: Path) -> str:
         if ledger.kind(claim, verdict) == "of the papers":
             words[verdict.word] = words.get(verdict.word, 0) + 1
     first = sorted(words, key=lambda word: word == ledger.UNTESTED)
-    return ", ".join(f"{words[word]} {_several(word) if words[word] > 1 else word}" for word in first)
+    return ", ".join(several(words[word], word) for word in first)
 
 
-def _several(word: str) -> str:
-    """Give the plural of a verdict: three *hold*, one *holds*."""
+def several(count: int, word: str) -> str:
+    """Count claims with a verdict: one *holds*, three *hold*."""
     verb, *rest = word.split(" ")
-    return " ".join([verb.removesuffix("s"), *rest])
+    return " ".join([str(count), verb.removesuffix("s") if count > 1 else verb, *rest])
 
 
 def ran(paper: str, folder: Path) -> str:

@@ -4,6 +4,7 @@ Scripts that nobody uses are left out: thebe, which the theme adds twice and whi
 a megabyte and a half of icons that the style sheet has as a font.
 """
 
+import os
 import re
 from pathlib import Path
 
@@ -12,6 +13,7 @@ MENDED = [
     (re.compile(r"<script defer src=\"[^\"]*scripts/fontawesome\.js[^>]*></script>"), ""),
     (re.compile(r"<script type=\"text/x-thebe-config\">.*?</script>", re.DOTALL), ""),
     (re.compile(r"<script>kernelName = '[^']*'</script>"), ""),
+    (re.compile(r'<a class="headerlink"'), '<a class="headerlink" tabindex="-1"'),  # a stop fewer for each heading
 ]
 
 
@@ -33,6 +35,17 @@ def mend(html: str) -> str:
     return html
 
 
+def launch(app, config) -> None:
+    """Offer Binder, Colab and the source where ``BOOK_REPOSITORY`` names the repository (event "config-inited")."""
+    if url := os.environ.get("BOOK_REPOSITORY"):
+        config.html_theme_options = config.html_theme_options | {
+            "repository_url": url,
+            "repository_branch": "main",
+            "use_repository_button": True,
+            "launch_buttons": {"binderhub_url": "https://mybinder.org", "colab_url": "https://colab.research.google.com"},
+        }
+
+
 def finish(app, error: Exception | None) -> None:
     """Mend all pages (Sphinx's event "build-finished")."""
     if error is None and app.builder.format == "html":
@@ -43,6 +56,7 @@ def finish(app, error: Exception | None) -> None:
 
 def setup(app) -> dict:
     """Let Sphinx call the functions above."""
+    app.connect("config-inited", launch)
     app.connect("html-page-context", scripts, priority=900)
     app.connect("build-finished", finish)
     return {"parallel_read_safe": True}

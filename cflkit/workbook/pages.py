@@ -61,9 +61,9 @@ def write(folder: Path = records.FOLDER, out: Path = OUT, benchmarks: Path = BEN
     for paper in CHAPTERS:
         for name in EACH:
             own = [f"{paper}_{name}.md.jinja", f"{name}.md.jinja"]  # a paper may have a template of its own
-            _write(out / f"{paper}_{name}.md", templates.select_template(own).render(paper=paper))
+            _write(out / f"{paper}_{name}.md", typeset(templates.select_template(own).render(paper=paper)))
     for name in ("front", "ledger", "performance", "comparison", "status", "cite"):
-        _write(out / f"{name}.md", templates.get_template(f"{name}.md.jinja").render())
+        _write(out / f"{name}.md", typeset(templates.get_template(f"{name}.md.jinja").render()))
     for name in diagrams.described():
         _write(out / f"{name}_diagram.md", diagrams.drawing(name))
     for name, picture in pictures.PICTURES.items():
@@ -95,6 +95,7 @@ def environment(folder: Path, out: Path, benchmarks: Path = BENCHMARKS) -> jinja
         "number": number,
         "settling": comparison.SETTLING,
         "grid": grid,
+        "several": evidence.several,
         "built": status.built,
         "compared": status.compared,
         "citation": status.citation,
@@ -118,7 +119,12 @@ def environment(folder: Path, out: Path, benchmarks: Path = BENCHMARKS) -> jinja
 
 def _write(path: Path, text: str) -> None:
     with places.writing(path):
-        path.write_text(MINUS.sub("−", text).replace(" ± ", "\u00a0±\u00a0"), "utf-8")
+        path.write_text(text, "utf-8")
+
+
+def typeset(text: str) -> str:
+    """Set hyphens before numbers as minus signs, and keep a number and its deviation in one line."""
+    return MINUS.sub("−", text).replace(" ± ", "\u00a0±\u00a0")
 
 
 def image(name: str, figure: Figure, alt: str, caption: str, out: Path) -> str:

@@ -12,10 +12,16 @@ STRAY = ("papermill", "execution", "widgets")  # metadata that tells of one run,
 WIDGET = "application/vnd.jupyter.widget"
 UNCOMPARED = {"nbval-skip", "nbval-ignore-output"}
 
-# What is no prose: blocks, code, formulas, link targets and roles; a result in prose would have a decimal point.
+# What is no prose: blocks, code, formulas, link targets, roles, directives and their options.
 APART = re.compile(
-    r"^(`{3,}).*?^\1|\$\$.*?\$\$|\$[^$]*\$|`[^`]*`|\]\([^)]*\)|https?://\S+|arXiv:\S+", re.DOTALL | re.MULTILINE
+    r"^(`{3,}).*?^\1|\$\$.*?\$\$|\$[^$]*\$|`[^`]*`|\]\([^)]*\)|https?://\S+|arXiv:\S+|^:::+\{.*?$|^:[\w-]+:.*?$",
+    re.DOTALL | re.MULTILINE,
 )
+# Percentages, alone or as a range, and "11 of 12". Other integers may be years, or sizes of a set-up.
+COUNTED = re.compile(
+    r"(?<![\w.,-])(?:\d[\d,]*\s(?:to|and)\s)?\d[\d,]*\s?%|(?<![\w.,-])\d+ of \d{1,3}(?![\w,.]*\d|\w)"
+)
+SHARE = re.compile(r"(?:\d*[05]|99)\s?%")  # round ones tell of a set-up: a tenth of the clients, a 95% interval
 DECIMAL = re.compile(r"(?<![\w.])(?<!Python )(?<!Section )(?<!Sec\. )[-+−]?\d+\.\d+")
 
 
@@ -52,8 +58,10 @@ def problems(path: Path) -> tuple[list[str], int]:
 
 
 def typed(text: str) -> list[str]:
-    """Find decimal numbers typed in the prose of a Markdown text: results must be computed, or included."""
-    return DECIMAL.findall(APART.sub("", text))
+    """Find results typed in the prose of a Markdown text: decimals, percentages, shares; they must be computed."""
+    prose = APART.sub("", text)
+    counted = COUNTED.findall(DECIMAL.sub("", prose))
+    return DECIMAL.findall(prose) + [number for number in counted if not SHARE.fullmatch(number)]
 
 
 def _stray(part: dict) -> list[str]:

@@ -1,0 +1,65 @@
+"""What hosting needs, as far as it can be checked without a network."""
+
+import json
+import re
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+import yaml
+
+from cflkit.workbook import frame, status
+
+ROOT = Path(__file__).resolve().parents[1]
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+TARGETS = set(re.findall(r"^([a-z][a-z-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE)) | {"test-course"}
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+def test_a_workflow_names_what_exists(path):
+    flow = yaml.safe_load(path.read_text())
+    assert set(flow) <= {"name", True, "permissions", "concurrency", "jobs"}  # YAML reads "on" as true
+    assert flow["name"] == path.stem and flow["permissions"]["contents"] == "read"
+    for job in flow["jobs"].values():
+        assert job["runs-on"] and 0 < job["timeout-minutes"] <= 360
+        for step in job["steps"]:
+            assert ("uses" in step) != ("run" in step)
+            if "uses" in step:
+                assert re.fullmatch(r"[\w-]+/[\w-]+@v\d+", step["uses"])
+            elif step["run"].startswith("make "):
+                assert step["run"].split()[1] in TARGETS
+            elif not step["run"].startswith("git "):
+                assert (ROOT / step["run"]).exists()
+
+
+def test_the_archive_says_what_the_citation_says():
+    zenodo, cited = json.loads((ROOT / ".zenodo.json").read_text()), status.citation()
+    assert (zenodo["title"], zenodo["version"], zenodo["license"]) == (
+        cited["title"],
+        cited["version"],
+        cited["license"],
+    )
+    assert zenodo["creators"] == [{"name": who["name"]} for who in cited["authors"]]
+    assert zenodo["keywords"] == cited["keywords"]
+    pyproject = (ROOT / "pyproject.toml").read_text()
+    assert f'version = "{cited["version"]}"' in pyproject and f'license = "{cited["license"]}"' in pyproject
+
+
+def test_binder_installs_what_the_book_needs():
+    folder = ROOT / ".binder"
+    (line,) = (folder / "requirements.txt").read_text().split("\n")[:-1]
+    assert line.startswith("-r ") and (folder / line[3:]).resolve() == ROOT / "requirements.txt"
+    assert (folder / "postBuild").stat().st_mode & 0o100
+
+
+def test_one_variable_brings_the_buttons(monkeypatch):
+    class Config:
+        html_theme_options: ClassVar = {"navbar_persistent": []}
+
+    monkeypatch.delenv("BOOK_REPOSITORY", raising=False)
+    frame.launch(None, Config)
+    assert Config.html_theme_options == {"navbar_persistent": []}
+    monkeypatch.setenv("BOOK_REPOSITORY", "https://example.org/owner/book")
+    frame.launch(None, Config)
+    assert Config.html_theme_options["repository_url"] == "https://example.org/owner/book"
+    assert set(Config.html_theme_options["launch_buttons"]) >= {"binderhub_url", "colab_url"}
