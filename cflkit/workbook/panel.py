@@ -1,8 +1,13 @@
 """A small chart as SVG inside the page, for the frames of a step-through."""
 
+import base64
+import io
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
+
+import numpy as np
+from PIL import Image
 
 from cflkit.workbook.svg import MARKS
 
@@ -25,6 +30,8 @@ class Panel:
         What runs to the right.
     xticks, yticks : sequence of (float, str)
         Where the axes are marked, and with what.
+    bare : bool
+        Without lines across.
     """
 
     title: str
@@ -35,6 +42,7 @@ class Panel:
     xlabel: str = ""
     xticks: Sequence[tuple[float, str]] = ()
     yticks: Sequence[tuple[float, str]] = ()
+    bare: bool = False
     drawn: list[str] = field(default_factory=list)
 
     def at(self, x: float, y: float) -> tuple[float, float]:
@@ -76,12 +84,35 @@ class Panel:
         x, y = self.at(x, y)
         self.drawn.append(f'<circle class="box {kind}" cx="{x:g}" cy="{y:g}" r="{radius:.1f}"/>')
 
+    def course(self, values: Sequence[Sequence[tuple[float, float]]], names: Sequence[str], now: float) -> None:
+        """Draw one or two series as lines, named at their ends, and where the reader is."""
+        self.line([(now, self.y[0]), (now, self.y[1])], "now")
+        for series, name, kind in zip(values, names, "ab", strict=False):
+            self.line(series, f"{kind} strong")
+            for x, y in series:
+                if x == now:
+                    self.mark(x, y, kind, kind)
+            x, y = series[-1]
+            self.text(x, y, name, f"end {kind}", 0, -9)
+
+    def pixels(self, grey: np.ndarray) -> None:
+        """Fill the axes with a picture (h, w) of grey values 0 to 255, not smoothed; -1 lets the page through."""
+        file = io.BytesIO()
+        layers = np.stack([grey.clip(0), 255 * (grey >= 0)], -1).astype(np.uint8)
+        Image.fromarray(layers, "LA").save(file, "PNG")
+        coded = base64.b64encode(file.getvalue()).decode()
+        (left, low), (right, high) = self.at(self.x[0], self.y[0]), self.at(self.x[1], self.y[1])
+        self.drawn.append(f'<image class="pixels" x="{left:g}" y="{high:g}" width="{right - left:g}" '
+                          f'height="{low - high:g}" preserveAspectRatio="none" '
+                          f'href="data:image/png;base64,{coded}"/>')  # fmt: skip
+
     def svg(self, name: str, tells: str) -> str:
         """Write the chart, with a name of its own in the page and what it tells to those who do not see it."""
         axes = []
         for y, label in self.yticks:
             (left, at), (right, _) = self.at(self.x[0], y), self.at(self.x[1], y)
-            axes.append(f'<path class="grid" d="M{left:g} {at:g}H{right:g}"/>')
+            if not self.bare:
+                axes.append(f'<path class="grid" d="M{left:g} {at:g}H{right:g}"/>')
             axes.append(_words(label, left - 5, at + 4, "tick end"))
         for x, label in self.xticks:
             at, low = self.at(x, self.y[0])

@@ -52,7 +52,8 @@ class Steps:
 
 def drawing(name: str, steps: Steps) -> str:
     """Write the Markdown that shows a step-through as a numbered figure."""
-    return f"```{{drawing}} {steps.caption}\n:name: fig-{name}-steps\n\n{html(name, steps)}\n```\n"
+    caption = " ".join(steps.caption.split())
+    return f"```{{drawing}} {caption}\n:name: fig-{name}-steps\n\n{html(name, steps)}\n```\n"
 
 
 def html(name: str, steps: Steps) -> str:
