@@ -26,7 +26,7 @@ def test_a_digit_that_no_reader_sees_changes_the_compared_text():
 @pytest.mark.parametrize(
     ("value", "seen"),
     [(None, "–"), (float("nan"), "–"), (True, "yes"), (np.False_, "no"), (-0.0001, "0.00"), (-1.5, "−1.50"),
-     (np.float64(2), "2.00"), (np.int64(-3), "−3"), ("3, 4", "3, 4"),
+     (np.float64(2000), "2,000.00"), (np.int64(-3), "−3"), ("3, 4", "3, 4"),
      ((-0.125, 1.0), "−0.12 → 1.00")],
 )  # fmt: skip
 def test_each_kind_of_value_is_written_plainly(value, seen):

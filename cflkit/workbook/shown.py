@@ -40,7 +40,7 @@ class Table:
         rows: pd.DataFrame | Mapping[str, Mapping],
         decimals: int | Mapping[str, int] = 2,
         *,
-        corner: str = "",
+        corner: str = "case",
         signed: Sequence[str] = (),
     ):
         if isinstance(rows, pd.DataFrame):
@@ -115,5 +115,5 @@ def _written(value: object, decimals: int, sign: str = "") -> str:
     if isinstance(value, int | np.integer):
         text = f"{int(value):{sign},}"
     else:
-        text = f"{round(float(value), decimals) + 0.0:{sign}.{decimals}f}"  # -0.0 + 0.0 is 0.0
+        text = f"{round(float(value), decimals) + 0.0:{sign},.{decimals}f}"  # -0.0 + 0.0 is 0.0
     return text.replace("-", "−")
