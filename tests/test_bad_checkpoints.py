@@ -1,13 +1,16 @@
 """Damaged checkpoints, one by one: a line that names the file and says what to do, and nothing is run."""
 
+import errno
 import re
 import shutil
 import zipfile
+from pathlib import Path
 
 import pytest
 import torch
 
 from cflkit import federation, images
+from cflkit.engine.memory import writing
 from cflkit.engine.sgd import SGD
 from cflkit.engine.simulation import simulate
 from cflkit.methods import Ditto
@@ -129,6 +132,39 @@ def refused(damage, whole, folder, line):
     with pytest.raises(ValueError) as caught:
         simulate(Ditto(), fed, checkpoint=folder, **SETTINGS | {"rounds": 3})
     assert re.fullmatch(line, str(caught.value)), str(caught.value)
+
+
+def test_a_full_disk_is_called_so_with_the_files_name_and_what_was_there_stays(whole, tmp_path):
+    kept, fed = whole
+    shutil.copytree(kept, tmp_path, dirs_exist_ok=True)
+    (tmp_path / "state.pt.part").symlink_to("/dev/full")
+    with pytest.raises(OSError, match=r"No space left on device: '.*state\.pt\.part'$") as caught:
+        simulate(Ditto(), fed, checkpoint=tmp_path, **SETTINGS | {"rounds": 3})
+    assert caught.value.errno == errno.ENOSPC
+    assert (tmp_path / "state.pt").read_bytes() == (kept / "state.pt").read_bytes()
+    (tmp_path / "state.pt.part").unlink()
+    assert len(simulate(Ditto(), fed, checkpoint=tmp_path, **SETTINGS | {"rounds": 3}).rounds) == 4
+
+
+def test_what_hides_a_full_disk_is_looked_behind(tmp_path):
+    full = OSError(errno.ENOSPC, "No space left on device")
+    shown = [(full, full.strerror), (OSError("9 requested and 5 written"), "9 requested and 5 written")]
+    for error, line in shown:
+        with pytest.raises(OSError, match=f"{line}: 'a.npz'"), writing(Path("a.npz")):
+            raise error
+
+    def hidden(cause):
+        try:
+            raise cause
+        except OSError:
+            raise RuntimeError("unexpected pos")  # noqa: B904  as PyTorch does
+
+    with pytest.raises(OSError, match=r"No space left on device: 'a\.npz'$"), writing(Path("a.npz")):
+        hidden(full)
+    with pytest.raises(RuntimeError, match=r"^another$"), writing(Path("a.npz")):
+        raise RuntimeError("another")
+    with pytest.raises(FileNotFoundError, match=r"b'$"), writing(Path("a.npz")):
+        open(tmp_path / "b").close()
 
 
 def test_there_are_more_than_ten():

@@ -106,11 +106,13 @@ def test_a_test_of_ones_own_has_ones_own_mix_already():
     assert found["own_accuracy"] == pytest.approx((2 / 3 + (2 * 2 / 3 + 1) / 3 + 1 / 2) / 3)
 
 
-def test_one_model_that_is_not_finite_is_remembered():
-    mine = scorer()
-    mine.confusion(BRIGHTER, 0)
+@pytest.mark.parametrize("bias", [10_001, -10_001, math.inf, math.nan])
+def test_one_model_beyond_all_measure_is_remembered(bias):
+    mine, wild = scorer(), torch.zeros(9, dtype=f64)
+    mine.confusion(torch.tensor([0, 0, 0, 0, 0, 0, 0, -10_000, 10_000], dtype=f64), 0)
     assert mine.diverged is False
-    mine.confusion(BRIGHTER * torch.tensor([1, 1, 1, 1, 1, 1, 1, 1, math.inf]), 0)
+    wild[8] = bias
+    mine.confusion(wild, 0)
     mine.confusion(BRIGHTER, 0)
     assert mine.diverged is True
 
@@ -191,7 +193,7 @@ def test_the_global_model_is_scored_on_every_test_set_once():
 
 def test_divergence_is_said_in_the_rows_that_are_scored():
     call = scoring(Served(diverged=True))
-    with pytest.warns(RuntimeWarning, match=r"^made up has diverged by round 2: a model's outputs are not finite$"):
+    with pytest.warns(RuntimeWarning, match=r"^made up has diverged by round 2: .* beyond 10000 or not finite$"):
         assert call(2, {}, lambda t: t)["diverged"] is True
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from cflkit.checks import require
 from cflkit.engine.history import History
-from cflkit.engine.memory import Memory
+from cflkit.engine.memory import Memory, writing
 from cflkit.models.flat import Model
 
 
@@ -81,7 +81,8 @@ class Checkpoint:
             "memory": history.memory.state(),
         }
         partial = self.folder / "state.pt.part"
-        torch.save(state, partial)
+        with writing(partial), open(partial, "wb") as file:
+            torch.save(state, file)
         os.replace(partial, self.folder / "state.pt")
         history.memory.sweep()
 

@@ -18,6 +18,7 @@ from cflkit.engine.rows import Pick, Rows
 from cflkit.models.flat import Model
 
 Predict = Callable[[Model, Tensor, Tensor], Tensor]
+LARGE = 1e4  # outputs of a network that learns stay far below; a softmax of larger ones is all or nothing
 
 
 class Scorer:
@@ -38,7 +39,7 @@ class Scorer:
         # a test set of one's own has one's own label mix already
         self.private_tests = len(federation.test_of.unique()) == federation.clients
         self.pixels = Pixels(federation, model)
-        self.diverged = False  # whether a model has given values that are not finite
+        self.diverged = False  # whether a model has given values beyond LARGE, or not finite
         self.label_counts = federation.label_counts().numpy()
 
     @torch.no_grad()
@@ -48,7 +49,7 @@ class Scorer:
         index, y = test.rows(test_set)
         pieces = (test.pool[i] for i in index.split(IMAGES_AT_ONCE))
         logits = torch.cat([self.predict(self.model, vector, self.pixels(piece)) for piece in pieces])
-        self.diverged |= not bool(logits.isfinite().all())
+        self.diverged |= not bool((logits.abs() <= LARGE).all())  # which not-a-number is not, either
         guess = logits.argmax(1).cpu()
         return torch.bincount(y * classes + guess, minlength=classes**2).reshape(classes, classes).numpy()
 
@@ -116,7 +117,7 @@ class Scoring:
         self.of_clients: dict[str, tuple[Tensor, np.ndarray]] = {}  # accuracies when last scored
 
     def __call__(self, t: int, server: dict, network: Callable[[int], Network]) -> dict:
-        """Scores of round `t`, none if it is not due; ``diverged`` where a model gives values that are not finite.
+        """Scores of round `t`, none if it is not due; ``diverged`` where a model's outputs are beyond all measure.
 
         The exchanges that scoring needs run in networks of their own, and are not booked.
         """
@@ -129,8 +130,8 @@ class Scoring:
                 row |= self._scores("personal_", personal, self.sample)
         if row and self.scorer.diverged:
             row["diverged"] = True
-            warnings.warn(f"{self.method.name} has diverged by round {t}: a model's outputs are not finite",
-                          RuntimeWarning, stacklevel=2)  # fmt: skip
+            line = f"{self.method.name} has diverged by round {t}: outputs are beyond {LARGE:g} or not finite"
+            warnings.warn(line, RuntimeWarning, stacklevel=2)
         return row
 
     def served(

@@ -8,6 +8,7 @@ holds, and carries a checksum.
 
 import contextlib
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,24 @@ from torch import Tensor
 
 from cflkit.checks import require
 from cflkit.engine.rows import Dense, Part, Rowwise, part, row
+
+
+@contextlib.contextmanager
+def writing(file: Path) -> Iterator[None]:
+    """Name the file that cannot be written: the system tells of a full disk without it, PyTorch tells nothing.
+
+    Raises
+    ------
+    OSError
+        Of the system's number, with the file's name.
+    """
+    try:
+        yield
+    except (OSError, RuntimeError) as error:
+        cause = error if isinstance(error, OSError) else error.__context__
+        if isinstance(cause, OSError) and cause.filename is None:
+            raise OSError(cause.errno, cause.strerror or str(cause), str(file)) from None
+        raise
 
 
 class Memory:
@@ -47,7 +66,8 @@ class Memory:
         """Keep `value` for `client`, in place of what it kept before."""
         if self.folder is not None:
             file = self._file(name, client, round)
-            np.savez(file, row=value.detach().cpu().numpy(), owner=file.stem)
+            with writing(file):
+                np.savez(file, row=value.detach().cpu().numpy(), owner=file.stem)
         self.rows.setdefault(name, {})[client] = value.detach().clone() if self.folder is None else round
 
     def state(self) -> dict:

@@ -21,7 +21,7 @@ from cflkit import rng
 from cflkit.engine.clients import Data
 from cflkit.engine.courier import Courier
 from cflkit.engine.local import Local
-from cflkit.engine.memory import ChunkMemory, Memory
+from cflkit.engine.memory import ChunkMemory, Memory, writing
 from cflkit.engine.rows import Dense, Part, Pick, Rows, part
 from cflkit.engine.sgd import SGD
 from cflkit.models.flat import Model
@@ -284,7 +284,8 @@ class _Spill:
         if self._folder is None:
             self._folder = tempfile.TemporaryDirectory(prefix="cflkit-uploads-")
         file = Path(self._folder.name) / f"{name}-{self._held[name]}.npy"
-        np.save(file, rows.dense().numpy())
+        with writing(file):
+            np.save(file, rows.dense().numpy())
         mapped = torch.from_numpy(np.load(file, mmap_mode="c"))
         mapped._folder = self._folder  # the folder lives as long as its tensors do
         return Dense(mapped)

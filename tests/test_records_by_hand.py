@@ -1,0 +1,109 @@
+"""Run records to the letter: names, digits, lines, and what is told of the machine."""
+
+import json
+import math
+import shutil
+import subprocess
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from made import record
+
+from cflkit.engine.history import History
+from cflkit.workbook import records
+
+P = "mdicfl_rotmnist_r100"
+CONFIG = {"method": {"name": "ifca", "k": 2}, "rounds": 3, "seed": 7, "model": "lenet"}
+
+
+def test_a_hash_is_the_same_on_every_machine_whatever_the_order():
+    assert records.identity(CONFIG) == "d09a42cbe0"  # stored records bear such names
+    assert records.identity(dict(reversed(CONFIG.items()))) == records.identity(CONFIG)
+    assert records.path("p", "ifca", CONFIG, Path("here")) == Path("here/p/ifca-d09a42cbe0-s7.json")
+
+
+def finished(rounds, clients):
+    """A run as far as a record looks at it."""
+    model = SimpleNamespace(device=SimpleNamespace(type="cpu"))
+    run = SimpleNamespace(config=CONFIG, seed=7, model=model, trainer="auto", chunk=32, workers=1)
+    run.accuracies = lambda history: clients
+    return run, History(rounds, [1.26, 2.0])
+
+
+def test_a_record_line_by_line(tmp_path):
+    first = {"round": 0, "accuracy": 0.12345678, "sizes": [2, 1]}
+    last = {"round": 1, "accuracy": math.inf, "x": -1.0}
+    run, history = finished([first, last], {"accuracy": [0.12345678, math.nan]})
+    file = records.write("p", "ifca", run, history, tmp_path / "not" / "there")
+    assert file.read_text().splitlines()[:12] == [
+        "{",
+        ' "format": 2,',
+        ' "protocol": "p",',
+        ' "label": "ifca",',
+        ' "config": {"method": {"name": "ifca", "k": 2}, "rounds": 3, "seed": 7, "model": "lenet"},',
+        ' "seed": 7,',
+        ' "final": {"round": 1, "accuracy": null, "x": -1.0},',
+        ' "clients": {"accuracy": [0.1235, null]},',
+        ' "rounds": [',
+        '  {"round": 0, "accuracy": 0.123457, "sizes": [2, 1]},',
+        '  {"round": 1, "accuracy": null, "x": -1.0}',
+        " ],",
+    ]
+    told = json.loads(file.read_text())["provenance"]
+    assert told["seconds"] == 3.3 and (told["device"], told["card"]) == ("cpu", None)
+    assert (told["trainer"], told["chunk"], told["workers"]) == ("auto", 32, 1)
+
+
+def damaged(path, **first_round):
+    whole = json.loads(path.read_text())
+    whole["rounds"][0] |= first_round
+    path.write_text(json.dumps(whole))
+    return path
+
+
+def test_scores_are_shares_or_unknown(tmp_path):
+    path = record(tmp_path, P, "ifca", 0, accuracy=0.9, f1=0.8, objective=0.5)
+    assert records.read(damaged(path, accuracy=None, own_accuracy=1, f1=None, objective=-12.5))
+    for name in ("accuracy", "personal_accuracy_std", "f1", "f1_micro"):
+        with pytest.raises(ValueError, match=rf": {name} of round 0 = 12.5: must be "):
+            records.read(damaged(path, **{name: 12.5}))
+        damaged(path, **{name: 0.5})
+
+
+def test_a_record_in_the_folder_of_another_protocol_is_refused(tmp_path):
+    path = record(tmp_path, P, "ifca", 0, accuracy=0.9)
+    (tmp_path / "other").mkdir()
+    shutil.copy(path, tmp_path / "other")
+    with pytest.raises(ValueError, match=rf"^other/{path.name} = '{P}/{path.stem}': must be the name"):
+        records.read(tmp_path / "other" / path.name)
+
+
+# ---------------------------------------------------------------------- the machine
+def test_versions_and_machine_are_told():
+    told = records.provenance()
+    assert set(told["versions"]) == {"cflkit", "python", "torch", "numpy", "scikit-learn"}
+    assert set(told["machine"]) == {"processor", "cores", "threads"} and all(told["machine"].values())
+
+
+def test_a_git_that_hangs_is_given_up(monkeypatch):
+    def hang(command, timeout, **_):
+        raise subprocess.TimeoutExpired(command, timeout)
+
+    monkeypatch.setattr(records.subprocess, "run", hang)
+    assert (records.provenance()["commit"], records.provenance()["changed"]) == (None, None)
+
+
+def test_the_processor_has_a_name(tmp_path, monkeypatch):
+    info = tmp_path / "cpuinfo"
+    monkeypatch.setattr(records, "Path", lambda name: {"/proc/cpuinfo": info}[name])
+    monkeypatch.setattr(records.platform, "processor", lambda: "x86")
+    monkeypatch.setattr(records.platform, "machine", lambda: "x86_64")
+    info.write_text("vendor_id : one\nmodel name\t: A CPU @ 2: GHz\nmodel name\t: another\n")
+    assert records._processor() == "A CPU @ 2: GHz"
+    info.write_text("vendor_id : one\n")
+    assert records._processor() == "x86"
+    info.unlink()
+    assert records._processor() == "x86"
+    monkeypatch.setattr(records.platform, "processor", lambda: "")
+    assert records._processor() == "x86_64"
