@@ -97,7 +97,7 @@ def second_round(run: Simulation) -> tuple[dict, Memory, Network, float]:
 
 def costs(name: str, digits: Images) -> dict:
     """What one more client costs with a method: a row."""
-    states, model = [], "lenet" if name in CONVOLUTION else "mlp200"
+    states, model = [], "femnist_248" if name in CONVOLUTION else "mlp200"
     for clients in SIZES:
         fed = federation.rotated(digits, clients=clients, samples_per_client=20)
         kind = methods.METHODS[name]
