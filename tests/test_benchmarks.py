@@ -5,12 +5,14 @@ import json
 import threading
 from dataclasses import replace
 from importlib.metadata import version
+from types import SimpleNamespace
 
 import pytest
 import torch
 import torch.nn.functional as F
 
-from benchmarks import cores, engine, measure, peers
+from benchmarks import cluster, cores, engine, measure, peers
+from cflkit import federation
 from cflkit.engine.network import Network
 from cflkit.engine.sgd import SGD
 
@@ -143,3 +145,25 @@ def test_a_peer_with_other_losses_is_left_out(tmp_path, capsys, monkeypatch):
 
 def test_the_peers_do_the_engines_work():
     assert [work.name[0] for work in peers.WORKLOADS] == list("ABCD")
+
+
+def test_what_one_client_costs_by_hand(digits, monkeypatch):
+    monkeypatch.setattr(cluster, "SIZES", (4, 8, 12))
+    plain, personal = cluster.costs("fedavg", digits), cluster.costs("ditto", digits)
+    size = plain["numbers"]
+    assert size == 64 * 200 + 200 + 200 * 10 + 10
+    assert plain["states"] == [4 * size] * 3 and personal["kept"] == 4 * size and plain["kept"] == 0
+    assert plain["down"] == plain["up"] == personal["up"] == size and plain["seconds"] > 0
+
+
+def test_places_are_compared_bit_by_bit(digits, monkeypatch):
+    small = {"work": (federation.rotated(digits, clients=4, samples_per_client=5), {"model": "mlp4", "chunk": 1})}
+    monkeypatch.setattr(cluster, "ROUNDS", 3)
+    one, two = cluster.places(small, ("1 thread", "2 threads"))
+    assert (one["clients"], one["chunks"], one["more"], one["site"]) == (4, 4, 0.0, 0)
+    assert two["more"] == pytest.approx((two["seconds"] - one["seconds"]) / 4)
+    other = SimpleNamespace(server={"model": torch.ones(1)}, seconds=[1.0] * 4)
+    run = SimpleNamespace(schedule=[[0]], chunk=1, courier=None)
+    first = {"history": SimpleNamespace(server={"model": torch.zeros(1)}), "seconds": 1.0}
+    with pytest.raises(AssertionError, match="2 threads: not the bits of one thread"):
+        cluster.row("work", "2 threads", run, other, first)

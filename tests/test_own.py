@@ -12,6 +12,7 @@ from cflkit import federation, images
 from cflkit.engine.simulation import simulate
 from cflkit.methods import FedAvg
 from cflkit.testing import promises
+from cflkit.workbook import console
 
 # ---------------------------------------------------------------------- images and validation
 GREY = np.arange(6 * 4).reshape(6, 2, 2)
@@ -130,7 +131,7 @@ def written(folder, source=RIGHT):
 
 def test_a_strangers_method_keeps_every_promise(tmp_path):
     (kind,) = promises.methods_of(written(tmp_path))
-    found = list(promises.check(kind()))
+    found = list(promises.check(kind))
     assert [line for _, line in found] == [""] * len(promises.PROMISES)
     assert found[0][0].startswith("A round returns a new server state")
 
@@ -144,15 +145,41 @@ def test_what_breaks_a_promise_is_found(name, tmp_path):
     right, wrong, said = WRONG[name]
     assert right in RIGHT
     (kind,) = promises.methods_of(written(tmp_path, RIGHT.replace(right, wrong, 1)))
-    broken = dict(promises.check(kind()))
+    broken = dict(promises.check(kind))
     assert said in broken[getattr(promises, name).__doc__.strip()]
 
 
-def test_a_file_without_a_method_is_refused(tmp_path):
-    with pytest.raises(ValueError, match=r"^file = '.*mine.py': must be one that defines a method: a Method with"):
-        promises.methods_of(written(tmp_path, "from cflkit.methods import FedAvg"))
-    with pytest.raises(FileNotFoundError, match=r"nowhere.py: no such file$"):
-        promises.methods_of(tmp_path / "nowhere.py")
+@pytest.mark.parametrize(
+    ("source", "line"),
+    [
+        ("from cflkit.methods import FedAvg", "must be one that defines a method: a Method with a name"),
+        ("import nowhere", "must be one that can be imported (ModuleNotFoundError: No module named 'nowhere')"),
+        (RIGHT.replace("Positive = 1.0", "Positive"), "step = None: must be given a default, with which"),
+    ],
+)
+def test_what_cannot_be_tried_is_refused_in_one_line(source, line, tmp_path, capsys):
+    assert console.main(["check", str(written(tmp_path, source))]) == 2
+    said = capsys.readouterr().err
+    assert line in said and said.count("\n") == 1
+    assert console.main(["check", str(tmp_path / "nowhere.py")]) == 2
+    assert "nowhere.py: no such file" in capsys.readouterr().err
+
+
+def test_the_command_says_which_promises_hold(tmp_path, monkeypatch, capsys):
+    def holds(*_):
+        """It holds."""
+
+    def fails(*_):
+        """It fails."""
+        raise KeyError("theta")
+
+    monkeypatch.setattr(promises, "PROMISES", (holds, fails))
+    file = str(written(tmp_path))
+    assert console.main(["check", file]) == 1
+    lines = ["mine.py: Mine", "  ok     It holds.", "  BROKEN It fails.", "         KeyError: 'theta'"]
+    assert capsys.readouterr().out.splitlines() == lines
+    monkeypatch.setattr(promises, "PROMISES", (holds,))
+    assert console.main(["check", file]) == 0
 
 
 def test_close_tells_trees_apart():

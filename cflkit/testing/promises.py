@@ -12,7 +12,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, Future
-from dataclasses import replace
+from dataclasses import MISSING, replace
 from itertools import cycle
 from pathlib import Path
 from unittest.mock import patch
@@ -21,7 +21,7 @@ import cloudpickle
 import torch
 from torch import Tensor
 
-from cflkit.checks import require
+from cflkit.checks import parameters, require
 from cflkit.data import builders, images
 from cflkit.data.federation import Federation, Samples
 from cflkit.engine import courier
@@ -218,23 +218,34 @@ def methods_of(file: Path) -> list[type[Method]]:
     FileNotFoundError
         If there is no such file.
     ValueError
-        If it defines no method.
+        If it cannot be imported, or defines no method.
     """
     if not file.is_file():
         raise FileNotFoundError(f"{file}: no such file")
     spec = importlib.util.spec_from_file_location(file.stem, file)
     module = sys.modules[file.stem] = importlib.util.module_from_spec(spec)
     cloudpickle.register_pickle_by_value(module)  # workers need not find it
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        require(False, "file", str(file), f"one that can be imported ({type(error).__name__}: {error})")
     own = [v for v in vars(module).values() if inspect.isclass(v) and v.__module__ == file.stem]
     found = [kind for kind in own if issubclass(kind, Method) and "name" in vars(kind)]
     require(bool(found), "file", str(file), "one that defines a method: a Method with a name")
     return found
 
 
-def check(method: Method) -> Iterator[tuple[str, str]]:
-    """Try every promise; gives each one's sentence, and what broke it, or nothing."""
-    fed = builders.rotated(images.load("digits"), clients=12, samples_per_client=24)
+def check(kind: type[Method]) -> Iterator[tuple[str, str]]:
+    """Try every promise of a method; gives each one's sentence, and what broke it, or nothing.
+
+    Raises
+    ------
+    ValueError
+        If a parameter of it has no default.
+    """
+    for name, (default, _) in parameters(kind).items():
+        require(default is not MISSING, name, None, "given a default, with which twelve clients can be trained")
+    method, fed = kind(), builders.rotated(images.load("digits"), clients=12, samples_per_client=24)
     for promise in PROMISES:
         broken = ""
         try:

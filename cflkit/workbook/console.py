@@ -221,7 +221,7 @@ def _promises(path: Path) -> int:
     broken = 0
     for kind in promises.methods_of(path):
         print(f"{path.name}: {kind.__name__}")
-        for sentence, line in promises.check(kind()):
+        for sentence, line in promises.check(kind):
             print(f"  {'BROKEN' if line else 'ok':6} {sentence}" + f"\n         {line}" * bool(line), flush=True)
             broken += bool(line)
     return broken
