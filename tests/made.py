@@ -1,8 +1,35 @@
-"""Run records made up for tests."""
+"""Experiments and run records made up for tests."""
 
 import json
+from datetime import date
 
-from cflkit.workbook import protocols, records
+import yaml
+
+from cflkit.workbook import papers, protocols, records, schema
+
+
+def experiment(folder, rounds=3, **methods):
+    """Write a protocol `toy` on the bundled digits, with a table `t` and a claim, in place of the papers'."""
+    methods = methods or {"a": {"name": "fedavg"}, "b": {"name": "oracle"}}
+    labels = list(methods)
+    protocol = {
+        "paper": "ours", "feeds": "nothing", "federation": {"builder": "rotated", "images": "digits", "clients": 8},
+        "model": "mlp8", "local": {"lr": 0.1}, "rounds": rounds, "cost": {"each": [1, 0.1], labels[-1]: [2, 0.1]},
+        "methods": methods, "assumed": ["everything"],
+    }  # fmt: skip
+    rows = {label.upper(): {"label": label} for label in labels}
+    rows["A"]["printed"] = {"method": "MD-ICFL-1"}
+    where = {"table": "Table 4", "participation": 1.0, "metric": "ARI"}
+    table = {"paper": "mdicfl", "title": "T", "protocol": "toy", "where": where, "metric": "accuracy", "seeds": 2,
+             "tolerance": 1.0, "rows": rows}  # fmt: skip
+    claim = {"id": "c", "says": "", "since": date(2000, 1, 1), "parts": {"p": {"above": "toy/a", "than": 1}}}
+    out = [{"paper": paper, "item": "all", "because": "not here", "where": {}} for paper in schema.CHAPTERS]
+    files = {"protocols": {"protocols": {"toy": protocol}}, "tables": {"tables": {"t": table}, "left_out": out},
+             "claims": {"rules_since": date(2000, 1, 1), "gates": {"toy": "none"}, "mdicfl": [claim],
+                        **{paper: [] for paper in schema.CHAPTERS if paper != "mdicfl"}}}  # fmt: skip
+    for name, content in files.items():
+        (folder / f"{name}.yaml").write_text(yaml.safe_dump(content))
+    (folder / "results.yaml").symlink_to(papers.PAPERS / "results.yaml")
 
 
 def record(folder, protocol, label, seed, device="cpu", date="2100-01-01", early=0.5, **final):

@@ -93,6 +93,7 @@ BAD = {
     f"reproduce {TABLE} --checkpoints file --out o": "checkpoints = 'file': must be a folder",
     "run": "the following arguments are required: chapter",
     "run stocf": "chapter = 'stocf': must be one of",
+    "sweep run good.ipynb --executor concurrent.futures.ThreadPoolExecutor": "must be one of processes; a chapter",
     "sweep run good.ipynb -p seed=0,1": "parameter = 'seed': must be left to --seeds",
     "simulate stocfl --on rotatd --help": "builder = 'rotatd': must be one of",
     "run nope --help": "chapter = 'nope': must be one of",

@@ -4,17 +4,16 @@ import json
 import os
 import subprocess
 import sys
-from datetime import date
 
+import made
 import pytest
 import torch
-import yaml
 from filelock import FileLock
 
 from cflkit import __version__
 from cflkit.engine.checkpoint import BusyError
 from cflkit.workbook import console as console
-from cflkit.workbook import measured, papers, protocols, records, reproduce, schema, spread
+from cflkit.workbook import measured, papers, protocols, records, reproduce, spread
 
 
 def test_version_and_methods(capsys):
@@ -35,23 +34,7 @@ def test_datasets_are_listed_with_their_state(capsys, tmp_path):
 @pytest.fixture
 def toy(tmp_path, monkeypatch):
     """A protocol on the bundled digits, in place of the real ones."""
-    protocol = {
-        "paper": "ours", "feeds": "nothing", "federation": {"builder": "rotated", "images": "digits", "clients": 8},
-        "model": "mlp8", "local": {"lr": 0.1}, "rounds": 3, "cost": {"each": [1, 0.1], "b": [2, 0.1]},
-        "methods": {"a": {"name": "fedavg"}, "b": {"name": "oracle"}}, "assumed": ["everything"],
-    }  # fmt: skip
-    rows = {"A": {"label": "a", "printed": {"method": "MD-ICFL-1"}}, "B": {"label": "b"}}
-    where = {"table": "Table 4", "participation": 1.0, "metric": "ARI"}
-    table = {"paper": "mdicfl", "title": "T", "protocol": "toy", "where": where, "metric": "accuracy", "seeds": 2,
-             "tolerance": 1.0, "rows": rows}  # fmt: skip
-    claim = {"id": "c", "says": "", "since": date(2000, 1, 1), "parts": {"p": {"above": "toy/a", "than": 1}}}
-    out = [{"paper": paper, "item": "all", "because": "not here", "where": {}} for paper in schema.CHAPTERS]
-    files = {"protocols": {"protocols": {"toy": protocol}}, "tables": {"tables": {"t": table}, "left_out": out},
-             "claims": {"rules_since": date(2000, 1, 1), "gates": {"toy": "none"}, "mdicfl": [claim],
-                        **{paper: [] for paper in schema.CHAPTERS if paper != "mdicfl"}}}  # fmt: skip
-    for name, content in files.items():
-        (tmp_path / f"{name}.yaml").write_text(yaml.safe_dump(content))
-    (tmp_path / "results.yaml").symlink_to(papers.PAPERS / "results.yaml")
+    made.experiment(tmp_path)
     monkeypatch.setattr(papers, "PAPERS", tmp_path)
     monkeypatch.chdir(tmp_path)
     return tmp_path

@@ -157,6 +157,8 @@ def _of_protocol(protocol: str, label: str, how: dict, given, seed: int) -> prot
 
 def _sweep_chapter(options) -> int:
     out = options.out or rerun.RUNS
+    ok = not (options.executor or "").endswith("ThreadPoolExecutor")
+    require(ok, "executor", options.executor, "one of processes; a chapter has a process to itself")
     return _sweep(sweep.of_chapter(options.chapter, _lists(options.given), options.seeds, out), out, options)
 
 

@@ -3,10 +3,10 @@
 A chapter's metrics are what its code binds to a name: histories, or their last rows, by the method's label.
 """
 
+import ast
 import contextlib
 import io
 import json
-import os
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -165,22 +165,42 @@ def demonstrate(path: Path, values: Mapping, out: Path, seconds: float | None = 
 
 
 def _demonstration(path: Path, values: Mapping) -> dict:
-    names: dict = {"__name__": "__main__", "display": lambda *_: None}
-    before = Path.cwd()
-    os.chdir(path.resolve().parent)
-    try:
-        with contextlib.redirect_stdout(io.StringIO()):
-            for number, cell in enumerate(parameters.load(path)["cells"]):
-                if cell["cell_type"] != "code":
-                    continue
-                exec(compile(parameters.code(cell), f"{path.name}, cell {number}", "exec"), names)
-                if "parameters" in parameters.tags(cell):
-                    names |= values
-                if found := compared(names):
-                    return found
-    finally:
-        os.chdir(before)
+    for _, names in cells(path, values):
+        if found := compared(names):
+            return found
     raise ValueError(f"{path.name}: compares no methods")
+
+
+def cells(path: Path, values: Mapping) -> Iterator[tuple[str, dict]]:
+    """Run a chapter's code in this process, cell by cell, from the folder of the chapter.
+
+    Parameters
+    ----------
+    path : Path
+        The notebook.
+    values : mapping
+        Parameters in place of those that its cell sets.
+
+    Yields
+    ------
+    str
+        What the cell has printed, and its value where it ends with one.
+    dict
+        All that is bound to a name so far.
+    """
+    names: dict = {"__name__": "__main__", "display": print}
+    for number, cell in enumerate(parameters.load(path)["cells"]):
+        if cell["cell_type"] == "code":
+            tree = ast.parse(parameters.code(cell))
+            for node in tree.body[-1:]:
+                if isinstance(node, ast.Expr):
+                    node.value = ast.Call(ast.Name("print", ast.Load()), [node.value], [])
+            code = compile(ast.fix_missing_locations(tree), f"{path.name}, cell {number}", "exec")
+            with contextlib.redirect_stdout(io.StringIO()) as said, contextlib.chdir(path.resolve().parent):
+                exec(code, names)
+            if "parameters" in parameters.tags(cell):
+                names |= values
+            yield said.getvalue(), names
 
 
 # ---------------------------------------------------------------------- what a chapter measures

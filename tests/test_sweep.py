@@ -1,0 +1,179 @@
+"""Many runs side by side, and looking at what came of them."""
+
+import json
+import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+
+import made
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cflkit.engine.checkpoint import BusyError
+from cflkit.workbook import compare, console, console_runs, papers, runs, spread, sweep
+
+
+@pytest.fixture
+def toy(tmp_path, monkeypatch):
+    made.experiment(tmp_path)
+    monkeypatch.setattr(papers, "PAPERS", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def threads(monkeypatch):
+    """Threads in place of processes, which take seconds to start."""
+    monkeypatch.setattr(spread, "workers", lambda jobs: spread.executor("concurrent.futures.ThreadPoolExecutor", 1))
+
+
+# ---------------------------------------------------------------------- the engine
+def give(value, seconds):
+    return value, seconds
+
+
+def fail(error, seconds):
+    raise error
+
+
+def die(seconds):
+    os.kill(os.getpid(), 9)
+
+
+@pytest.mark.parametrize("pool", [None, spread.Pool(lambda: ThreadPoolExecutor(2), 2)], ids=["here", "threads"])
+def test_every_task_has_one_outcome(pool):
+    tasks = [partial(give, 5), partial(fail, BusyError("b")), partial(fail, KeyError("k")), partial(give, 7)]
+    begun = []
+    found = {o.number: o for o in spread.spread(tasks, pool, begun=begun.append)}
+    assert sorted(begun) == sorted(found) == [0, 1, 2, 3]
+    assert found[0].value == (5, None) and found[3].value == (7, None) and isinstance(found[1].error, BusyError)
+    assert str(found[2].error) == "KeyError: 'k'" and found[0].error is None
+
+
+@pytest.mark.parametrize("pool", [None, spread.Pool(lambda: ThreadPoolExecutor(1), 1)], ids=["here", "threads"])
+def test_nothing_begins_when_time_is_up(pool, monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr("cflkit.workbook.spread.time.monotonic", lambda: now[0])
+
+    def work(seconds):
+        now[0] += 4
+        return seconds
+
+    assert [o.value for o in spread.spread([work] * 9, pool, 10)] == [10, 6, 2]
+    assert [o.value for o in spread.spread([work] * 2, pool)] == [None, None]
+
+
+def test_a_dead_worker_sinks_nobody(capfd):
+    tasks = [partial(give, 1), die, partial(give, 2), partial(give, 3)]
+    found = {o.number: o for o in spread.spread(tasks, spread.workers(2))}
+    assert [found[n].value for n in (0, 2, 3)] == [(1, None), (2, None), (3, None)]
+    assert str(found[1].error) == "the worker that was at work on it died"
+
+
+def test_no_more_run_than_there_is_room_for():
+    running, most, lock = [0], [0], threading.Lock()
+
+    def work(seconds):
+        with lock:
+            running[0] += 1
+            most[0] = max(most[0], running[0])
+        threading.Event().wait(0.01)
+        with lock:
+            running[0] -= 1
+
+    assert len(list(spread.spread([work] * 12, spread.Pool(lambda: ThreadPoolExecutor(8), 3)))) == 12
+    assert 1 <= most[0] <= 3
+
+
+# ---------------------------------------------------------------------- what is typed
+@given(st.lists(st.lists(st.integers()) | st.integers() | st.from_regex("[a-z]+", fullmatch=True), min_size=1))
+def test_lists_of_values_are_read_back(values):
+    texts = [value if isinstance(value, str) else json.dumps(value) for value in values]
+    assert console_runs._parts(",".join(texts)) == texts
+
+
+# ---------------------------------------------------------------------- sweeps
+def test_every_combination_is_run_once(toy, threads, capsys):
+    command = ["sweep", "simulate", "--protocol", "toy", "a", "-p", "lr=0.1,0.3", "-p", "rounds=1,2"]
+    command += ["--seeds", "0,1"]
+    assert console.main(command) == 0
+    said = capsys.readouterr().out.splitlines()
+    files = sorted((toy / "runs" / "toy").glob("a,*.json"))
+    assert len(files) == 8 and said[7].startswith("8 of 8: ")
+    assert said[8].split() == ["lr", "rounds", "seeds", "accuracy", "own_accuracy", "down", "up"]
+    table = [line.split()[:3] for line in said[9:13]]
+    assert table == [["0.1", "1", "2"], ["0.1", "2", "2"], ["0.3", "1", "2"], ["0.3", "2", "2"]]
+    assert {file.suffix for file in (toy / "runs" / "toy").glob("sweep-*")} == {".csv", ".png"}
+    stamps = [file.stat().st_mtime_ns for file in files]
+    assert console.main(command) == 0
+    assert [file.stat().st_mtime_ns for file in files] == stamps
+    assert not list((toy / "runs" / "toy").glob("*.lock"))
+
+
+def test_a_sweep_says_what_failed_and_ends_with_the_rest(toy, threads, capsys):
+    assert console.main(["sweep", "simulate", "ifca", "--clients", "4", "-p", "k=2,9", "-p", "rounds=1"]) == 1
+    said = capsys.readouterr()
+    assert said.err == "cflkit: k=9, seed 0 failed: k = 9: must be at most the number of clients, 4\n"
+    assert len(list((toy / "runs").glob("*/*.json"))) == 1
+
+
+def test_a_chapter_is_swept_as_a_function(toy, capsys):
+    import nbformat
+
+    cell = nbformat.v4.new_code_cell("tau: float = 0.5  # a threshold [0, 1]\nseed: int = 0  # of all [0, 9]",
+                                     metadata={"tags": ["parameters"]})  # fmt: skip
+    work = "found = {n: {'round': 1, 'down': 1, 'accuracy': tau / 2 + seed / 10} for n in ('one', 'two')}"
+    cells = [cell, nbformat.v4.new_code_cell(work), nbformat.v4.new_code_cell("1 / 0  # never reached")]
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), toy / "c.ipynb")
+    assert console.main(["sweep", "run", "c.ipynb", "-p", "tau=0.25,0.75", "--seeds", "1-3", "--jobs", "1"]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[7].split() == ["0.25", "one", "3", "0.3250", "±", "0.1000"] and len(said) == 13
+    assert console.main(["runs"]) == 0
+    assert [line.split()[:3] for line in capsys.readouterr().out.splitlines()][::3] == [
+        ["c-demonstration/tau=0.25", "seed", "1"], ["c-demonstration/tau=0.75", "seed", "1"]]  # fmt: skip
+    assert console.main(["compare", "c-demonstration/*"]) == 0
+    said = capsys.readouterr().out
+    assert "tau: A 0.25, B 0.75\n" in said
+    assert "B - A: +0.2500 over 3 seeds, 95% interval +0.2500 to +0.2500" in said
+
+
+def test_runs_are_listed_found_and_deleted(toy, capsys):
+    for seed in "01":
+        assert console.main(["simulate", "fedavg", "--clients", "4", "-p", "rounds=1", "--seed", seed]) == 0
+    capsys.readouterr()
+    (toy / "runs" / "rotated-digits" / "fedavg-0-s7.json").write_text("{}")
+    assert console.main(["runs", "*/fedavg,*"]) == 0
+    said = capsys.readouterr().out.splitlines()
+    name = "rotated-digits/fedavg,clients=4,rounds=1"
+    assert [line.split()[:3] for line in said[:2]] == [[name, "seed", "0"], [name, "seed", "1"]]
+    assert said[2].startswith("left out: rotated-digits/fedavg-0-s7.json: ") and len(said) == 3
+    assert console.main(["runs", "rotated-digits/fedavg,clients=4,rounds=1", "--delete"]) == 0
+    assert capsys.readouterr().out.count("deleted: ") == 2
+    assert [file.name for file in (toy / "runs" / "rotated-digits").iterdir()] == ["fedavg-0-s7.json"]
+
+
+# ---------------------------------------------------------------------- comparing
+def one(name, seed, accuracy, **parameters):
+    row = {"round": 1, "accuracy": accuracy, "clusters": 2}
+    return runs.Run(name, seed, parameters, {"m": [row]}, {"m": [[row | {"round": 0}, row]]}, "", 1.0, None)
+
+
+def test_differences_are_paired_where_seeds_agree():
+    groups = {"x": [one("x", s, 0.5 + s / 10, tau=1, k=2) for s in (0, 1, 2)],
+              "y": [one("y", s, 0.6 + s / 10, tau=2, k=2) for s in (1, 2, 3)]}  # fmt: skip
+    assert compare.differing(groups) == {"tau": [1, 2]}
+    assert compare.scores(groups["x"])["accuracy"] == {0: 0.5, 1: 0.6, 2: 0.7}
+    lines = compare.table(groups)
+    assert lines[:3] == ["A: x (seeds 0, 1, 2)", "B: y (seeds 1, 2, 3)", "tau: A 1, B 2"]
+    assert lines[4].split() == ["accuracy", "0.6000", "±", "0.1000", "0.8000", "±", "0.1000"]
+    assert lines[5].strip() == "B - A: +0.1000 over 2 seeds, 95% interval +0.1000 to +0.1000"
+    assert [axes.get_xlabel() for axes in compare.figure(groups).axes] == ["round"]
+
+
+def test_points_vary_in_what_was_given_several_values(toy):
+    made_of = sweep.of_plans({"a": partial(console_runs._of_protocol, "toy", "a", {})},
+                             {"lr": ["0.1", "0.2"], "rounds": ["2"]}, [0, 1], toy)  # fmt: skip
+    assert [(point.values, point.seed) for point in made_of] == [
+        ({"lr": "0.1"}, 0), ({"lr": "0.1"}, 1), ({"lr": "0.2"}, 0), ({"lr": "0.2"}, 1)]  # fmt: skip
