@@ -216,7 +216,9 @@ def _refused(read, told):
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("command", [["ledger"], ["reproduce", "t"], ["simulate", "--protocol", "toy"], ["protocols"]])
+@pytest.mark.parametrize("command", [
+    ["ledger"], ["reproduce", "t"], ["simulate", "--protocol", "toy"], ["protocols"],
+])  # fmt: skip
 def test_every_command_refuses_it(command, folder, capsys, monkeypatch):
     write(folder, protocol=PROTOCOL | {"participaton": 0.1})
     monkeypatch.chdir(folder)
