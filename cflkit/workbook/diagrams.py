@@ -170,20 +170,26 @@ def _room(steps: list[Step], i: int, edges: list[float]) -> float:
 
 def slim(name: str, spec: dict) -> str:
     """Set a diagram for a phone: a card for each step, the server's at the left, the clients' at the right."""
-    body, y = [], 0.0
+    parts = []
     for i, step in enumerate(spec["steps"], 1):
+        before, after = (step.down, step.up) if step.who == "clients" else ((), step.down)
+        drawn, high = _card(i, step, SLIM - 34 - 2 * PAD)
         x = 0 if step.who == "server" else 34
-        drawn, h = _card(i, step, SLIM - 34 - 2 * PAD)
-        body += [_lane(step.who, x, y, SLIM - 34, h + 34, step.once), _at(x + PAD, y + 28, drawn)]
-        y += h + 34
-        for messages in (step.down, step.up):
-            if messages:
-                drawn, h = _messages(messages, SLIM - 80)
-                body += [_arrow(52, y + 3, y + h + 13), _at(70, y + 10, drawn)]
-                y += h + 17
-        if not step.down and not step.up:
-            y += 12
-    return _svg(name, "slim", spec, (SLIM, y - 12), body)
+        card = _lane(step.who, x, 0, SLIM - 34, high + 34, step.once) + _at(x + PAD, 28, drawn), high + 34
+        parts += [_passed(before), card, _passed(after) if after or i == len(spec["steps"]) else ("", 12)]
+    body, y = [], 0.0
+    for drawn, high in parts:
+        body.append(_at(0, y, drawn) if drawn else "")
+        y += high
+    return _svg(name, "slim", spec, (SLIM, y), body)
+
+
+def _passed(sent: tuple[Message, ...]) -> tuple[str, float]:
+    """Draw what travels from one card of a phone to the next, if anything does, and say how high that is."""
+    if not sent:
+        return "", 0.0
+    drawn, high = _messages(sent, SLIM - 80)
+    return _arrow(52, 3, high + 13) + _at(70, 10, drawn), high + 17
 
 
 def _lane(who: str, x: float, y: float, across: float, high: float, note: str = "") -> str:

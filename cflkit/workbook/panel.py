@@ -87,13 +87,14 @@ class Panel:
     def course(self, values: Sequence[Sequence[tuple[float, float]]], names: Sequence[str], now: float) -> None:
         """Draw one or two series as lines, named at their ends, and where the reader is."""
         self.line([(now, self.y[0]), (now, self.y[1])], "now")
-        for series, name, kind in zip(values, names, "ab", strict=False):
+        ends = [self.at(*series[-1])[1] for series in values]
+        for series, name, kind, end in zip(values, names, "ab", ends, strict=False):
             self.line(series, f"{kind} strong")
             for x, y in series:
                 if x == now:
                     self.mark(x, y, kind, kind)
-            x, y = series[-1]
-            self.text(x, y, name, f"end {kind}", 0, -9)
+            below = end == max(ends) and max(ends) - min(ends) < 26 and len(ends) > 1 and kind == "b"
+            self.text(*series[-1], name, f"end {kind}", 0, 20 if below else -9)
 
     def pixels(self, grey: np.ndarray) -> None:
         """Fill the axes with a picture (h, w) of grey values 0 to 255, not smoothed; -1 lets the page through."""
