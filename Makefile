@@ -108,10 +108,17 @@ grade: $(COURSE)  ## grade SUBMISSIONS=FOLDER, which holds STUDENT/a1.ipynb and 
 	@$(FIXED) $(PY) -m course.grade $(SUBMISSIONS) $(JOBS)
 
 test-slow: env  ## the unit tests that take minutes
-	@$(PYTEST) -n $(JOBS) -m slow --ignore tests/test_chapters.py tests
+	@$(PYTEST) -n $(JOBS) -m slow --ignore tests/test_chapters.py \
+	    --ignore tests/test_parameters.py --ignore tests/test_killed.py tests
 
 test-edges: env  ## every chapter at the edges of its parameters
 	@$(PYTEST) -n $(JOBS) -m slow tests/test_chapters.py
+
+test-parameters: env  ## every parameter of every chapter changes something that the chapter shows
+	@$(PYTEST) -n $(JOBS) -m slow tests/test_parameters.py
+
+test-killed: env  ## runs, sweeps and tables killed at random moments end as if they had not been
+	@$(PYTEST) -n $(JOBS) -m slow tests/test_killed.py
 
 test-plain: env  ## the unit tests and notebooks as if llvmlite were not installed
 	@$(MAKE) unit notebooks FIXED="$(FIXED) PYTHONPATH=$(CURDIR)/tests/plain:$(CURDIR)/tests"
