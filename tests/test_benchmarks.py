@@ -152,8 +152,16 @@ def test_what_one_client_costs_by_hand(digits, monkeypatch):
     plain, personal = cluster.costs("fedavg", digits), cluster.costs("ditto", digits)
     size = plain["numbers"]
     assert size == 64 * 200 + 200 + 200 * 10 + 10
-    assert plain["states"] == [4 * size] * 3 and personal["kept"] == 4 * size and plain["kept"] == 0
+    assert plain["state"] == [4 * size, 0, 0] and personal["kept"] == 4 * size and plain["kept"] == 0
     assert plain["down"] == plain["up"] == personal["up"] == size and plain["seconds"] > 0
+
+
+def test_a_state_grows_with_those_sides_that_are_as_long_as_there_are_clients():
+    def server(clients, found):
+        square = torch.zeros(clients, clients, dtype=torch.int64)
+        return {"square": square, "each": torch.zeros(clients, 5), "found": torch.zeros(found, 5), "number": 1.0}
+
+    assert cluster.law({3: server(3, 3), 5: server(5, 4)}) == [4 * 4 * 5, 4 * 5, 8]
 
 
 def test_places_are_compared_bit_by_bit(digits, monkeypatch):
