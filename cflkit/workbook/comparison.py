@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from cflkit.engine import metrics
 from cflkit.workbook import canvas, protocols, records
-from cflkit.workbook.measured import Measured, measured, number
+from cflkit.workbook.measured import Measured, measured
 
 TUNED = "common_rot_tune"
 CLUSTERS = 4
@@ -177,7 +177,7 @@ def everywhere(settings: dict[str, Sequence[Row]]) -> Figure:
     """
     shown = {row.method for rows in settings.values() for row in rows}
     order = [method for method in METHODS if method in shown]
-    size = (1.4 + 2.1 * len(settings), 0.26 * len(order) + 1)
+    size = (3 + 2.1 * len(settings), 0.3 * len(order) + 1)
     figure, axes = plt.subplots(1, len(settings), figsize=size, sharey=True, squeeze=False)
     plt.close(figure)
     for ax, (title, rows) in zip(axes[0], settings.items(), strict=True):
@@ -193,7 +193,7 @@ def everywhere(settings: dict[str, Sequence[Row]]) -> Figure:
 
 def agreement(settings: dict[str, Sequence[Row]]) -> Figure:
     """Adjusted Rand index over the rounds, mean over seeds; a panel for each federation (as :func:`everywhere`)."""
-    size = (2.4 * len(settings) + 1.6, 2.9)
+    size = (max(6.4, 2.6 * len(settings) + 1), 4.4)
     figure, axes = plt.subplots(1, len(settings), figsize=size, sharey=True, squeeze=False)
     plt.close(figure)
     for ax, (title, rows) in zip(axes[0], settings.items(), strict=True):
@@ -206,7 +206,7 @@ def agreement(settings: dict[str, Sequence[Row]]) -> Figure:
         ax.set(title=title, xlabel="round", ylim=(-0.05, 1.05))
     axes[0, 0].set_ylabel("adjusted Rand index")
     names = {label: handle for ax in axes[0] for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
-    figure.legend(names.values(), names.keys(), loc="outside lower center", ncols=4)
+    figure.legend(names.values(), names.keys(), loc="outside lower center", ncols=3)
     return figure
 
 
@@ -237,9 +237,9 @@ def standing_cells(rows: Sequence[Row]) -> list[list[str]]:
     for row in rows:
         ari, late = row.measured.percent("ari"), row.late()
         found.append([
-            row.method.name, number(list(row.values("accuracy").values())),
-            number(list(row.values("own_accuracy").values())), number(row.worst()),
-            number(ari) if ari else "–", f"{_mean(late):.0f}" if late is not None else "–",
+            row.method.name, _short(row.values("accuracy").values()), _short(row.values("own_accuracy").values()),
+            _short(row.worst()), f"{_mean(ari):.2f}" if ari else "–",
+            "–" if late is None else f"{_mean(late):.0f}",
             f"{row.megabytes():,.0f}", str(len(row.measured.runs)),
         ])  # fmt: skip
     return found
@@ -258,6 +258,12 @@ def tuning_cells(chosen: Sequence[tuple[Method, list[tuple[dict, float, bool]]]]
 def ideas() -> list[list[str]]:
     """The table of what each method looks at, when, and what it serves."""
     return [[method.name, method.looks_at, method.when, method.serves] for method in METHODS]
+
+
+def _short(values) -> str:
+    """Mean with one decimal, and the standard deviation over seeds where there are several."""
+    spread = metrics.spread(list(values))
+    return f"{spread['mean']:.1f}" + (f" ± {spread['std']:.1f}" if spread["n"] > 1 else "")
 
 
 def spoken(settings: dict[str, Sequence[Row]]) -> str:

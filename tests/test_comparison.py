@@ -1,0 +1,86 @@
+"""The comparison's tables and figures say what its records say."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from cflkit.workbook import comparison, protocols
+from cflkit.workbook.comparison import METHODS, Row
+from cflkit.workbook.measured import Measured
+
+
+def run(seed, accuracy, sent=100, moved=(0, 0), ari=1.0, clients=None, **final):
+    """A record of two rounds, with one move in round 1 and `moved` in the rounds after the first ones."""
+    rounds = [{"round": 0, "down": 0, "up": 0}, {"round": 1, "down": sent, "up": sent, "moved": 7, "ari": 0.5}]
+    rounds += [{"round": t, "down": sent, "up": sent, "moved": m, "ari": ari} for t, m in enumerate(moved, 6)]
+    last = {"accuracy": accuracy, "own_accuracy": accuracy, "ari": ari} | final
+    clients = clients or [accuracy] * 8
+    each = {"accuracy": clients, "personal_accuracy": clients}
+    return {"seed": seed, "final": last, "rounds": rounds, "clients": each}
+
+
+def row(label, *runs):
+    return Row(next(method for method in METHODS if method.label == label), Measured(list(runs)))
+
+
+def test_numbers_of_a_row_by_hand():
+    found = row("ifca", run(0, 0.9, clients=[1, 1, 1, 1, 1, 1, 0.5, 0.7]), run(1, 0.8, moved=(2, 3)))
+    assert found.values("accuracy") == {0: 90, 1: 80} and found.accuracy == 85
+    assert found.worst() == pytest.approx([60, 80])
+    assert found.late() == [0, 5]  # what moves in the first rounds does not count
+    assert found.megabytes() == pytest.approx(6 * 100 * 4 / 1e6)
+    assert comparison.standing_cells([found]) == [
+        ["IFCA", "85.0 ± 7.1", "85.0 ± 7.1", "70.0 ± 14.1", "1.00", "2", "0", "2"],
+    ]
+
+
+def test_a_personal_method_is_judged_by_its_own_models():
+    found = row("local", run(0, 0.2, personal_accuracy=0.7))
+    assert found.values("accuracy") == {0: 70}
+
+
+def test_every_label_of_the_protocols_has_its_row():
+    labels = {method.label for method in METHODS}
+    for name in comparison.federations():
+        assert set(protocols.protocols()[name]["methods"]) <= labels
+    assert len(comparison.federations()) == 6
+
+
+def test_settings_that_were_taken_are_those_that_did_best():
+    """The choice was made on held-out images, before the comparison was run."""
+    chosen = list(comparison.tuning())
+    assert len(chosen) == 7
+    for method, rows in chosen:
+        best = max(value for _, value, _ in rows)
+        assert [value for _, value, taken in rows if taken] == [best], method.label
+    cells = comparison.tuning_cells(chosen)
+    assert ["Ditto", "λ 0.5"] in [[line[0], line[2]] for line in cells]
+
+
+def test_the_difference_is_paired_over_common_seeds(tmp_path, monkeypatch):
+    rows = [row("ifca", run(0, 0.9), run(1, 0.8), run(2, 0.1)), row("fedavg", run(0, 0.8), run(1, 0.6))]
+    monkeypatch.setattr(comparison, "standings", lambda protocol, folder: rows)
+    found = comparison.ahead("common_rot_r20", "ifca", "fedavg", tmp_path)
+    assert found["mean"] == pytest.approx(15) and found["n"] == 2
+    assert comparison.ahead("common_rot_r20", "ifca", "oracle", tmp_path) is None
+
+
+def test_figures_have_a_mark_for_every_seed_and_method():
+    rows = [row("ifca", run(0, 0.9), run(1, 0.8)), row("stocfl", run(0, 0.95)), row("stocfl-chained", run(0, 0.96))]
+    figure = comparison.everywhere({"rotations": rows, "shifts": rows[:1]})
+    assert [[len(line.get_xdata()) for line in ax.lines] for ax in figure.axes] == [[2, 1, 1], [2]]
+    fills = [line.get_markerfacecolor() for line in figure.axes[0].lines]
+    assert fills[2] == "none" != fills[1]  # the chained variant is hollow
+    curves = comparison.agreement({"rotations": [*rows, row("fedavg", run(0, 0.5))]}).axes[0].lines
+    assert len(curves) == 3 and curves[0].get_ydata()[-1] == 1
+    assert len(comparison.traffic(rows).axes[0].lines) == 3
+    assert "IFCA 85.0, StoCFL, parallel 95.0" in comparison.spoken({"rotations": rows})
+
+
+def test_stored_runs_of_the_comparison_are_whole():
+    for name in comparison.federations():
+        for found in comparison.standings(name):
+            assert len(found.worst()) == len(found.measured.runs)
+            for file in Path(f"book/results/{name}").glob("*.json"):
+                assert json.loads(file.read_text())["config"]["rounds"] == 60
