@@ -1,4 +1,4 @@
-"""The prose of the book, its data and the package has no common misspelling; ``words.txt`` has the field's own words."""
+"""What is read has no common misspelling: book, data and package; ``words.txt`` has the words of the field."""
 
 import json
 import subprocess
@@ -6,7 +6,9 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-TEXTS = ["*.md", "book/*.md", "book/papers/*.yaml", "book/*.yaml", "book/templates/*", "course/**/*.md", "cflkit/**/*.py"]
+TEXTS = [
+    "*.md", "book/*.md", "book/*.yaml", "book/papers/*.yaml", "book/templates/*", "course/**/*.md", "cflkit/**/*.py",
+]  # fmt: skip
 
 
 def prose():
