@@ -7,7 +7,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 TEXTS = [
-    "*.md", "book/*.md", "book/*.yaml", "book/papers/*.yaml", "book/templates/*", "course/**/*.md", "cflkit/**/*.py",
+    "*.md", "book/*.md", "book/*.yaml", "book/papers/*.yaml", "book/templates/*",
+    "course/**/*.md", "cflkit/**/*.py",
 ]  # fmt: skip
 
 
