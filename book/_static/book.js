@@ -11,3 +11,11 @@ addEventListener("afterprint", () => {
   opened.forEach((part) => (part.open = false))
   document.documentElement.dataset.theme = theme
 })
+
+// A formula that is wider than its place scrolls, by the arrow keys, too.
+addEventListener("load", () =>
+  window.MathJax?.startup?.promise?.then(() => {
+    const wide = [...document.querySelectorAll("mjx-container[display]")].filter((f) => f.scrollWidth > f.clientWidth)
+    wide.forEach((formula) => (formula.tabIndex = 0))
+  }),
+)
