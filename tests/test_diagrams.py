@@ -81,8 +81,8 @@ def test_a_diagram_is_svg_that_says_all_it_shows(name):
         assert root.get("role") == "img"
         assert root.get("aria-labelledby") == f"{title.get('id')} {desc.get('id')}"
         assert title.text == DIAGRAMS[name]["title"]
-        for step in DIAGRAMS[name]["steps"]:
-            assert step.does in desc.text
+        for i, step in enumerate(DIAGRAMS[name]["steps"], 1):
+            assert f"{i}. The {step.who}" in desc.text and step.does in desc.text
             assert all(m.says in desc.text for m in step.down + step.up)
 
 

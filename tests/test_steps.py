@@ -10,8 +10,9 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import pytest
+import torch
 
-from cflkit.workbook import histories, pictures, places, steps
+from cflkit.workbook import histories, pictures, places, steps, svg
 from cflkit.workbook.panel import Panel
 
 NAMES = list(pictures.PICTURES)
@@ -75,6 +76,28 @@ def test_a_chart_puts_points_where_its_axes_say():
     panel = Panel("a", (0, 10), (0, 1), 150, 126, yticks=[(0, "0"), (1, "1")])
     assert panel.at(0, 0) == (34, 120) and panel.at(10, 1) == (140, 26)
     assert panel.at(5, 0.5) == (87, 73)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_text_of_a_chart_leaves_it(name, made):
+    for chart in ET.fromstring(steps.html(name, made[name])).iter(f"{SVG}svg"):
+        across = float(chart.get("viewBox").split()[2])
+        for text in chart.iter(f"{SVG}text"):
+            kind = text.get("class").split()
+            size, x = 14 if "who" in kind else 12, float(text.get("x"))
+            long = svg.width(text.text or "", size)
+            left = x - long * (1 if "end" in kind else 0.5 if "middle" in kind else 0)
+            assert left >= -6 and left + long <= across + 6, text.text
+
+
+def test_a_model_between_two_centres_stands_where_its_distances_say():
+    centres = torch.tensor([[0.0, 0.0], [2.0, 0.0], [0.0, 4.0]])
+    models = torch.tensor([[1.5, 1.0], [0.5, 1.0]])
+    rival, place = histories.bisected(models, centres, torch.tensor([0, 1]))
+    assert rival.tolist() == [1, 0]
+    assert place.tolist() == [[0.75, 0.5], [0.75, 0.5]]  # beyond one half: the rival is closer
+    _, place = histories.bisected(models, centres, torch.tensor([0, 1]), torch.tensor([2, 0]))
+    assert place[0].tolist() == [0.25, 0.375]
 
 
 def test_the_component_by_itself():
