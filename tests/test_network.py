@@ -250,7 +250,7 @@ def test_workers_share_the_chunks_and_answers_keep_the_order_of_the_clients(monk
     limits = []  # each thread computes in one of PyTorch's, or two workers would want four cores
     monkeypatch.setattr(torch, "set_num_threads", limits.append)
     assert make(1, workers=2).call(torch.arange(6), work)["x"].dense().tolist() == [0, 2, 4, 6, 8, 10]
-    assert limits == [1, 1]
+    assert set(limits) == {1}
     assert len(threads) == 2 and threading.get_ident() not in threads
 
 

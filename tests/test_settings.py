@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 import tiny
 import torch
-from pretend import gpu
 from torch import nn
 
 from cflkit.engine import fast, simulation
 from cflkit.engine.simulation import Simulation, digest, schedule, simulate
 from cflkit.methods import Ditto, FedAvg, StoCFL
+from cflkit.testing.pretend import gpu
 
 
 class Told:

@@ -397,3 +397,14 @@ def test_stored_verdicts_claim_no_more_than_three_seeds_allow():
             for part in decided:
                 assert len({run["seed"] for run in part.runs}) >= 3, (claim["id"], part.name)
     assert json.dumps(records.load("mdicfl_rotmnist_r100")[0])  # there are stored runs at all
+
+
+def test_titles_claim_no_more_than_three_seeds_allow():
+    """Counted from the runs: what no three seeds decide is preliminary or open in the chapter's mark."""
+    for paper in schema.CHAPTERS:
+        theirs = [found for claim, found in verdicts.verdicts(paper) if not claim.get("ours")]
+        runs = [part.runs for found in theirs for part in found.parts if part.tested and not part.printed]
+        most = max((len({run["seed"] for run in few}) for few in runs), default=0)
+        mark = ledger.mark(paper)
+        assert most >= 3 or mark == "[Re: open]" or mark.endswith(", preliminary]"), (paper, mark, most)
+        assert most > 0 or mark == "[Re: open]", (paper, mark)
