@@ -37,7 +37,7 @@ OUT = places.BOOK / "_generated"
 TEMPLATES = places.BOOK / "templates"
 BENCHMARKS = places.ROOT / "benchmarks" / "results"
 MISSING = "not yet measured"
-EACH = "claims", "dots", "finding", "marks", "results", "tables"  # what a paper has of its own
+EACH = "claims", "dots", "finding", "marks", "tables"  # what a paper has of its own
 DOTS = 2  # tables in the figure of a chapter
 MINUS = re.compile(r"(?<![\w`/.-])-(?=\d)")  # a hyphen that is a sign
 NUMBER = re.compile(r"[-+−]?[\d.,]+( ± [\d.]+)?%?|–|")
