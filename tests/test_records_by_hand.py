@@ -23,6 +23,13 @@ def test_a_hash_is_the_same_on_every_machine_whatever_the_order():
     assert records.path("p", "ifca", CONFIG, Path("here")) == Path("here/p/ifca-d09a42cbe0-s7.json")
 
 
+def test_a_label_can_name_a_file_and_stays_apart_from_others():
+    assert records.label("tau=0.6, k/2 (a)") == "tau=0.6,_k_2_a_" and records.label("a+b-c_1.5") == "a+b-c_1.5"
+    assert records.label(80 * "x") == 80 * "x"
+    long, other = records.label(81 * "x"), records.label(82 * "x")
+    assert long[:72] == 71 * "x" + "_" and len(long) == len(other) == 80 and long != other
+
+
 def finished(rounds, clients):
     """A run as far as a record looks at it."""
     model = SimpleNamespace(device=SimpleNamespace(type="cpu"))

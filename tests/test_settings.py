@@ -95,6 +95,23 @@ def test_seconds_are_those_of_each_round(fed, settings_of_a_run):
     assert min(found.seconds) > 0 and sum(found.seconds) < time.perf_counter() - began
 
 
+def test_whoever_asks_is_called_after_each_round(four, tmp_path):
+    """And may end the run there, which goes on from the round that was kept."""
+    told, seen = Told(), []
+    tiny.simulation(told, four, rounds=3).run(lambda history: seen.append(len(history.rounds)))
+    assert seen == [2, 3, 4]
+
+    def stop(history):
+        raise KeyboardInterrupt
+
+    run = tiny.simulation(Told(), four, rounds=3, checkpoint=tmp_path)
+    with pytest.raises(KeyboardInterrupt):
+        run.run(stop)
+    told.seen.clear()
+    tiny.simulation(told, four, rounds=3, checkpoint=tmp_path).run()
+    assert [t for t, _ in told.seen] == [2, 3]
+
+
 def test_the_bar_shows_method_rounds_and_accuracy(fed, settings_of_a_run, tmp_path, monkeypatch):
     bars = []
 
