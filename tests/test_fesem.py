@@ -57,6 +57,15 @@ def test_warm_up_and_two_rounds_computed_by_hand():
     close(server["centres"][last], centres[1])
 
 
+def test_personal_models_are_those_that_devices_keep_and_nothing_is_sent_for_them():
+    rig = simulation(FeSEM(k=2), federation(*CLIENTS))
+    found = rig.run()
+    net = rig.network(2, found.memory)
+    kept = rig.method.personal(found.server, torch.tensor([3, 0]), net)
+    assert torch.equal(kept[0], found.memory.get("personal", 3)) and net.down == 0
+    assert torch.equal(kept[1], found.memory.get("personal", 0)) and len(kept) == 2
+
+
 def test_one_centre_is_uniform_fedavg_one_round_ahead(fed):
     """The warm-up is round 1 of FedAvg; bitwise, since client sizes are equal and everybody takes part."""
     settings = MINIBATCH | {"local": SGD(0.1, epochs=2)}  # full batches: round 0 and round 1 see the same
