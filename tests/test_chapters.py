@@ -39,10 +39,6 @@ EDGES = {
         {"rounds": 2, "epochs": 1, "lr": 0.01, "width": 1},
         {"rounds": 2, "epochs": 50, "lr": 1.0, "width": 1024},
     ],
-    "scale": [
-        {"clients": 1000, "participation": 0.01, "workers": 1, "gigabits": 0.01},
-        {"clients": 100000000, "participation": 1.0, "workers": 100000, "gigabits": 1000.0},
-    ],
     "stocfl": [
         {"tau": -1.0, "lam": 0.0, "rounds": 2, "participation": 0.01, "per_cluster": 3},
         {"tau": 1.0, "lam": 10.0, "rounds": 2, "participation": 1.0, "per_cluster": 60},
