@@ -122,6 +122,12 @@ def ready(names: Sequence[str], folder: Path) -> str:
     return ""
 
 
+def few(table: str, folder: Path) -> str:
+    """Say so if no row of a table has the seeds to decide anything."""
+    seeds = max(len(row.measured.runs) if row.measured else 0 for row in ledger.rows(table, folder))
+    return "" if seeds >= ledger.SEEDS else f" So far with {seeds} seed{'s' * (seeds > 1)}."
+
+
 def score(table: str, name: str, folder: Path) -> str:
     """Give the mean of a row, "" if it was not run."""
     row = _row(table, name, folder)

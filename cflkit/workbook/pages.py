@@ -83,7 +83,7 @@ def environment(folder: Path, out: Path, benchmarks: Path = BENCHMARKS) -> jinja
     templates.filters |= {"cell": cell, "mean": lambda values: sum(values) / len(values)}
     of_folder: list[Callable] = [tables, beside, covered, states, by_setting, over, stored]
     of_folder += [evidence.claims, evidence.apart, evidence.strip, evidence.counted, evidence.ran]
-    of_folder += [evidence.ready, evidence.score, evidence.gap, evidence.agreeing]
+    of_folder += [evidence.ready, evidence.score, evidence.gap, evidence.agreeing, evidence.few]
     of_folder += [status.runs, ledger.mark, ledger.tally, ledger.totals, ledger.problems]
     of_folder += [comparison.standings, comparison.ahead, comparison.tuning]
     templates.globals |= {call.__name__: partial(call, folder=folder) for call in of_folder}
@@ -207,14 +207,15 @@ def tables(paper: str, folder: Path) -> Iterator[dict]:
 
 
 def beside(paper: str, folder: Path) -> dict[str, list[Row]]:
-    """Give the rows of a paper's first tables of accuracies, by title, that can be set beside printed numbers."""
+    """Give the rows of a paper's tables of accuracy, by title, that stand beside printed ones, most seeds first."""
     shown = {}
     for name, spec in ledger.tables().items():
         if spec["paper"] == paper and spec["metric"].startswith("accuracy"):
             rows = [r for r in ledger.rows(name, folder) if r.measured and r.measured.percent(r.metric)]
             if sum(row.printed is not None for row in rows) > 1 and not ledger.too_early(spec["protocol"], folder):
                 shown[spec["title"]] = rows
-    return dict([*shown.items()][:DOTS])
+    seeds = {title: max(len(row.measured.runs) for row in rows) for title, rows in shown.items()}
+    return {title: shown[title] for title in sorted(shown, key=seeds.get, reverse=True)[:DOTS]}
 
 
 def _table(name: str, spec: dict, rows: list[Row], folder: Path) -> dict:
