@@ -21,7 +21,7 @@ from cflkit.data.federation import Federation
 from cflkit.engine.checkpoint import BusyError
 from cflkit.engine.history import History
 from cflkit.workbook import ledger, places, protocols, records
-from cflkit.workbook.spread import Clock, Pool, TimeIsUp, spread
+from cflkit.workbook.spread import Clock, Outcome, Pool, TimeIsUp, spread
 
 CHECKPOINTS = Path("runs")
 
@@ -156,22 +156,26 @@ def reproduce(
         print(f"{number + 1} of {len(plans)}: {plans[number]}, about {_long(cost.of(number))}", flush=True)
 
     for outcome in spread(tasks, pool, None if minutes is None else 60 * minutes, begun):
-        error = outcome.error
-        if isinstance(error, TimeIsUp):
-            continue
-        ended += 1
-        if isinstance(error, BusyError):
-            print(f"{plans[outcome.number]}: another process is at work on it", flush=True)
-        elif error:
-            failed += 1
-            print(f"cflkit: {plans[outcome.number]} failed: {error}", file=sys.stderr, flush=True)
-        else:
-            cost.took(outcome.number, _minutes(outcome.value))
-            left = f"; about {_long(cost.left / (pool.width if pool else 1))} left" if cost.left else ""
-            print(f"{outcome.value}{left}", flush=True)
+        if not isinstance(outcome.error, TimeIsUp):
+            ended += 1
+            failed += _told(outcome, plans[outcome.number], cost, pool.width if pool else 1)
     if ended < len(plans):
         raise TimeIsUp(f"time is up after {minutes:g} min")
     return failed
+
+
+def _told(outcome: Outcome, plan: protocols.Plan, cost: "Cost", width: int) -> bool:
+    """Say how a run ended; whether it failed."""
+    if isinstance(outcome.error, BusyError):
+        print(f"{plan}: another process is at work on it", flush=True)
+    elif outcome.error:
+        print(f"cflkit: {plan} failed: {outcome.error}", file=sys.stderr, flush=True)
+        return True
+    else:
+        cost.took(outcome.number, _minutes(outcome.value))
+        left = f"; about {_long(cost.left / width)} left" if cost.left else ""
+        print(f"{outcome.value}{left}", flush=True)
+    return False
 
 
 class Cost:
