@@ -63,3 +63,9 @@ def test_one_variable_brings_the_buttons(monkeypatch):
     frame.launch(None, Config)
     assert Config.html_theme_options["repository_url"] == "https://example.org/owner/book"
     assert set(Config.html_theme_options["launch_buttons"]) >= {"binderhub_url", "colab_url"}
+
+
+def test_a_page_is_mended_once():
+    page = '<script defer src="../_static/scripts/fontawesome.js?digest=1"></script><img alt="a" src="b"><p>c</p>'
+    mended = frame.mend(page)
+    assert mended == '<img loading="lazy" alt="a" src="b"><p>c</p>' and frame.mend(mended) == mended
