@@ -50,6 +50,11 @@ def test_a_pool_of_threads_is_used_as_it_is(fed, settings_of_a_run):
         run = Simulation(Ditto(), fed, **settings_of_a_run, chunk=2, workers=2, executor=pool)
         assert outcome(run.run()) == outcome(near) and run.courier is None
         assert pool.submit(int).result() == 0  # and still there
+        asked, submit = [], pool.submit
+        pool.submit = lambda *task: asked.append(task) or submit(*task)
+        alone = settings_of_a_run | {"rounds": 1}
+        simulate(Ditto(), fed, **alone, chunk=100, workers=1, executor=pool)
+        assert asked  # even for one chunk, and one at a time
 
 
 def test_what_clients_keep_on_disk_travels_too(fed, settings_of_a_run, tmp_path):

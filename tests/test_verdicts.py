@@ -173,6 +173,12 @@ def test_the_mean_over_seeds_of_a_baseline_opens_the_gate(tmp_path):
     assert verdicts.too_early("common_rot_r20", tmp_path) == ""
 
 
+def test_of_several_printed_numbers_the_least_is_the_gate(tmp_path, monkeypatch):
+    seeds(tmp_path, "fedavg", 0.40, 0.60)
+    monkeypatch.setattr(verdicts, "printed_numbers", lambda paper, where: [95.0, 60.0])
+    assert verdicts.too_early(P, tmp_path) == ""  # half of the way to 60 is 35; to 95 it would be 52.5
+
+
 # ---------------------------------------------------------------------- several parts
 def test_mixed_parts_are_told_and_missing_ones_too(learnt):
     seeds(learnt, "ifca", 0.94, 0.95, 0.94)
