@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cflkit.workbook import comparison, protocols
+from cflkit.workbook import comparison, factors, protocols
 from cflkit.workbook.comparison import METHODS, Row
 from cflkit.workbook.measured import Measured
 
@@ -64,6 +64,59 @@ def test_the_difference_is_paired_over_common_seeds(tmp_path, monkeypatch):
     found = comparison.ahead("common_rot_r20", "ifca", "fedavg", tmp_path)
     assert found["mean"] == pytest.approx(15) and found["n"] == 2
     assert comparison.ahead("common_rot_r20", "ifca", "oracle", tmp_path) is None
+
+
+def test_a_gap_says_what_its_interval_decides():
+    assert comparison.interval({"mean": 1.0, "low": float("nan"), "high": float("nan"), "n": 1}) == "+1.0 (n = 1)"
+    assert comparison.interval({"mean": 1.0, "low": -2.0, "high": 4.0, "n": 2}) == "+1.0 (n = 2)"
+    assert comparison.interval({"mean": 1.0, "low": 0.5, "high": 1.5, "n": 3}) == "+1.0 [+0.5, +1.5] ahead"
+    assert comparison.interval({"mean": -1.0, "low": -1.5, "high": -0.5, "n": 3}) == "-1.0 [-1.5, -0.5] behind"
+    assert comparison.interval({"mean": 1.0, "low": -0.5, "high": 2.5, "n": 3}) == "+1.0 [-0.5, +2.5] undecided"
+
+
+def test_gaps_to_the_references_by_hand(tmp_path, monkeypatch):
+    rows = [row("ifca", run(0, 0.9)), row("fedavg", run(0, 0.8))]
+    monkeypatch.setattr(comparison, "standings", lambda protocol, folder: rows)
+    cells = comparison.gap_cells("common_rot_r20", tmp_path)
+    assert cells == [["IFCA", "+10.0 (n = 1)", "–", "–"], ["FedAvg", "–", "–", "–"]]
+
+
+def test_a_factor_is_set_against_the_row_that_it_changes(monkeypatch):
+    base = row("fesem", run(0, 0.9, moved=(4,)), run(1, 0.7), run(2, 0.8))
+    changed = Row(base.method, Measured([run(1, 0.6, ari=0.2), run(0, 0.5, ari=0.4), run(2, 0.4, ari=0.3)]))
+    last = Row(changed.method, Measured([run(0, 0.5)]))
+    for found in (base, changed, last):
+        for record in found.measured.runs:
+            record["rounds"][1]["round"] = comparison.SETTLING
+    del last.measured.runs[0]["rounds"][1]["ari"]
+    stored = {"fesem": base, "fesem-random": changed, "fesem-random-personal": last}
+    monkeypatch.setattr(factors, "row_of", lambda label, folder: stored.get(label))
+    found = list(factors.changes())
+    assert [(a.method.label, f.label) for a, _, f in found][1] == ("fesem", "fesem-random-personal")
+    lines = factors.cells(found)
+    assert [line[1] for line in lines] == ["–", "first clusters drawn at random", factors.FACTORS[2].change]
+    assert lines[0][2:] == ["80.0 ± 10.0", "0.50", "1.00", "1", "3", "–"]
+    assert lines[1][2:-1] == ["50.0 ± 10.0", "0.50", "0.30", "0", "3"]
+    assert lines[1][-1] == "-30.0 [-73.0, +13.0] undecided"  # -40, -10, -40: seeds meet whatever their order
+    assert lines[2][3] == "–"  # no index without clusters
+
+
+def test_every_factor_is_in_the_protocol_and_belongs_to_a_row():
+    methods = protocols.protocols()
+    labels = {factor.label for factor in factors.FACTORS}
+    assert labels - set(methods[factors.COMMON]["methods"]) == set(methods[factors.CHANGED]["methods"])
+    for factor in factors.FACTORS:
+        assert factor.base in labels | set(methods[factors.COMMON]["methods"])
+
+
+def test_a_factor_changes_one_parameter_of_its_base():
+    """Two for the pulls, which are one factor."""
+    methods = protocols.protocols()
+    every = methods[factors.COMMON]["methods"] | methods[factors.CHANGED]["methods"]
+    for factor in factors.FACTORS:
+        one, other = every[factor.label], every[factor.base]
+        differs = {name for name in one.keys() | other.keys() if one.get(name) != other.get(name)}
+        assert len(differs) == 1 or differs == {"mu", "lam"}, factor.label
 
 
 def test_figures_have_a_mark_for_every_seed_and_method():

@@ -17,6 +17,7 @@ TUNED = "common_rot_tune"
 CLUSTERS = 4
 BYTES = 4  # of a number that is sent
 SETTLING = 5  # rounds after which a client that moves is said to move late
+REFERENCES = ("fedavg", "local", "oracle")  # what every method is set against, seed by seed
 
 
 @dataclass(frozen=True)
@@ -237,8 +238,8 @@ def standing_cells(rows: Sequence[Row]) -> list[list[str]]:
     for row in rows:
         ari, late = row.measured.percent("ari"), row.late()
         found.append([
-            row.method.name, _short(row.values("accuracy").values()), _short(row.values("own_accuracy").values()),
-            _short(row.worst()), f"{_mean(ari):.2f}" if ari else "–",
+            row.method.name, short(row.values("accuracy").values()), short(row.values("own_accuracy").values()),
+            short(row.worst()), f"{_mean(ari):.2f}" if ari else "–",
             "–" if late is None else f"{_mean(late):.0f}",
             f"{row.megabytes():,.0f}", str(len(row.measured.runs)),
         ])  # fmt: skip
@@ -260,7 +261,26 @@ def ideas() -> list[list[str]]:
     return [[method.name, method.looks_at, method.when, method.serves] for method in METHODS]
 
 
-def _short(values) -> str:
+def gap_cells(protocol: str, folder: Path = records.FOLDER) -> list[list[str]]:
+    """By how many points each method is ahead of one model, of training alone and of the true clusters."""
+    found = []
+    for row in standings(protocol, folder):
+        gaps = [ahead(protocol, row.method.label, other, folder) for other in REFERENCES]
+        cells = [interval(gap) if gap else "–" for gap in gaps]
+        own = REFERENCES.index(row.method.label) if row.method.label in REFERENCES else None
+        found.append([row.method.name, *("–" if i == own else cell for i, cell in enumerate(cells))])
+    return found
+
+
+def interval(gap: dict[str, float]) -> str:
+    """A paired difference in words: its mean, its 95% interval, and whether that decides."""
+    if gap["n"] < 3:
+        return f"{gap['mean']:+.1f} (n = {gap['n']})"
+    side = "ahead" if gap["low"] > 0 else "behind" if gap["high"] < 0 else "undecided"
+    return f"{gap['mean']:+.1f} [{gap['low']:+.1f}, {gap['high']:+.1f}] {side}"
+
+
+def short(values) -> str:
     """Mean with one decimal, and the standard deviation over seeds where there are several."""
     spread = metrics.spread(list(values))
     return f"{spread['mean']:.1f}" + (f" ± {spread['std']:.1f}" if spread["n"] > 1 else "")

@@ -1,0 +1,87 @@
+"""What differed and why: methods of the comparison with one factor changed at a time, on the same federation."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from cflkit.engine import metrics
+from cflkit.workbook import protocols, records
+from cflkit.workbook.comparison import METHODS, SETTLING, Row, interval, short
+from cflkit.workbook.measured import measured
+
+CHANGED = "common_rot_why"
+COMMON = "common_rot_r20"
+
+
+@dataclass(frozen=True)
+class Factor:
+    """A row of the table of factors.
+
+    Attributes
+    ----------
+    label : str
+        In the protocols.
+    base : str
+        Label of the row that it differs from by one factor.
+    change : str
+        What differs.
+    """
+
+    label: str
+    base: str
+    change: str
+
+
+FACTORS = (
+    Factor("fesem-random", "fesem", "first clusters drawn at random"),
+    Factor("fesem-personal", "fesem", "clients go on from their own models"),
+    Factor("fesem-random-personal", "fesem-random", "random first clusters, clients go on from their own models"),
+    Factor("ifca-common", "ifca", "all first models equal"),
+    Factor("mdicfl-1-distinct", "mdicfl-1", "first models differ"),
+    Factor("mdicfl-1-warmup", "mdicfl-1", "ten rounds of FedAvg first"),
+    Factor("lcfed-weak", "lcfed", "weaker pulls, µ = λ = 0.01"),
+    Factor("lcfed-weak-centre", "lcfed-weak", "weaker pulls, and clients start from their centre"),
+    Factor("lcfed-centre", "lcfed-weak-centre", "all this, and a centre is the mean of those who took part"),
+)
+
+
+def row_of(label: str, folder: Path = records.FOLDER) -> Row | None:
+    """A row of the comparison, or of what was changed in it; None if it has not been run."""
+    changed = label in protocols.protocols()[CHANGED]["methods"]
+    known = {method.label: method for method in METHODS}
+    family = known[label] if not changed else known[max((k for k in known if label.startswith(k)), key=len)]
+    found = measured(CHANGED if changed else COMMON, label, folder)
+    return found and Row(replace(family, label=label), found)
+
+
+def changes(folder: Path = records.FOLDER) -> Iterator[tuple[Row, Row, Factor]]:
+    """Each factor that was run: the row it belongs to, the changed row, and what was changed."""
+    for factor in FACTORS:
+        base, row = row_of(factor.base, folder), row_of(factor.label, folder)
+        if base and row:
+            yield base, row, factor
+
+
+def cells(found: list[tuple[Row, Row, Factor]]) -> list[list[str]]:
+    """The table, a list of cells for each row; a method's own row comes before those that change it."""
+    lines, shown = [], set()
+    for base, row, factor in found:
+        if base.method.label not in shown:
+            lines.append([base.method.name, "–", *_measured(base), "–"])
+        shown |= {base.method.label, factor.label}
+        lines.append([row.method.name, factor.change, *_measured(row), _difference(row, base)])
+    return lines
+
+
+def _measured(row: Row) -> list[str]:
+    early = [t.get("ari") for run in row.measured.runs for t in run["rounds"] if t["round"] == SETTLING]
+    first = "–" if None in early else f"{metrics.spread(early)['mean']:.2f}"  # without clusters there is no index
+    last, late = (metrics.spread(values)["mean"] for values in (row.measured.percent("ari"), row.late()))
+    accuracy, n = short(row.values("accuracy").values()), str(len(row.measured.runs))
+    return [accuracy, first, f"{last:.2f}", f"{late:.0f}", n]
+
+
+def _difference(row: Row, base: Row) -> str:
+    a, b = row.values("accuracy"), base.values("accuracy")
+    seeds = sorted(a.keys() & b.keys())
+    return interval(metrics.paired_difference([a[s] for s in seeds], [b[s] for s in seeds]))
