@@ -11,7 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from benchmarks import cluster, cores, engine, measure, peers
+from benchmarks import cluster, cores, engine, measure, peers, server
 from cflkit import federation
 from cflkit.engine.network import Network
 from cflkit.engine.sgd import SGD
@@ -175,3 +175,39 @@ def test_places_are_compared_bit_by_bit(digits, monkeypatch):
     first = {"history": SimpleNamespace(server={"model": torch.zeros(1)}), "seconds": 1.0}
     with pytest.raises(AssertionError, match="2 threads: not the bits of one thread"):
         cluster.row("work", "2 threads", run, other, first)
+
+
+def test_the_servers_clock_stands_still_while_clients_work(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(server.time, "process_time", lambda: now[0])
+
+    def spend(seconds):
+        now[0] += seconds
+
+    clock = server.Watched()
+    net = clock.watch(SimpleNamespace(call=lambda: spend(10), chain=lambda: spend(100)))
+
+    def work():
+        spend(1)
+        net.call()
+        spend(2)
+        net.chain()
+        return "done"
+
+    assert clock.seconds(work) == ("done", 3)
+    assert clock.seconds(work) == ("done", 3)  # what clients did before does not count
+
+
+def test_a_servers_rounds_are_those_of_the_method(monkeypatch, capsys):
+    method = SimpleNamespace(start=lambda net: [net.round], round=lambda found, clients, net: [*found, net.round])
+    run = SimpleNamespace(
+        method=method,
+        network=lambda t, memory: SimpleNamespace(call=None, chain=None, round=t),
+        schedule=[None] * server.ROUNDS,
+    )
+    seen = []
+    monkeypatch.setattr(server.Watched, "seconds", lambda clock, work: (seen.append(work()) or seen[-1], len(seen)))
+    monkeypatch.setattr(server.protocols, "simulation", lambda name, label, progress: run)
+    assert server.server_work("fedavg") == {"label": "fedavg", "before": 1, "round": 4}  # of 3, 4 and 5
+    assert seen[-1] == [0, 1, 2, 3, 4]
+    assert server.main(["fedavg"]) == 0 and "fedavg" in capsys.readouterr().out

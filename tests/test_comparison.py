@@ -74,11 +74,20 @@ def test_a_gap_says_what_its_interval_decides():
     assert comparison.interval({"mean": 1.0, "low": -0.5, "high": 2.5, "n": 3}) == "+1.0 [-0.5, +2.5] undecided"
 
 
+def test_a_gap_of_nothing_has_no_minus():
+    assert comparison.interval({"mean": -0.01, "low": -0.02, "high": 0.0, "n": 5}) == "+0.0 [+0.0, +0.0] undecided"
+
+
 def test_gaps_to_the_references_by_hand(tmp_path, monkeypatch):
     rows = [row("ifca", run(0, 0.9)), row("fedavg", run(0, 0.8))]
     monkeypatch.setattr(comparison, "standings", lambda protocol, folder: rows)
     cells = comparison.gap_cells("common_rot_r20", tmp_path)
     assert cells == [["IFCA", "+10.0 (n = 1)", "–", "–"], ["FedAvg", "–", "–", "–"]]
+
+
+def test_the_servers_work_in_milliseconds():
+    rows = [{"label": "fedavg", "before": 0, "round": 0.0002}, {"label": "fesem", "before": 1.3194, "round": 0.0049}]
+    assert comparison.work_cells({"rows": rows}) == [["FeSEM", "1,319", "4.9"], ["FedAvg", "0", "0.2"]]
 
 
 def test_a_factor_is_set_against_the_row_that_it_changes(monkeypatch):

@@ -272,12 +272,20 @@ def gap_cells(protocol: str, folder: Path = records.FOLDER) -> list[list[str]]:
     return found
 
 
+def work_cells(measured: dict) -> list[list[str]]:
+    """Milliseconds of one core that the server works, from a file of ``benchmarks/results``, most work first."""
+    names = {method.label: method.name for method in METHODS}
+    rows = sorted(measured["rows"], key=lambda row: -row["round"])
+    return [[names[row["label"]], f"{1000 * row['before']:,.0f}", f"{1000 * row['round']:,.1f}"] for row in rows]
+
+
 def interval(gap: dict[str, float]) -> str:
     """A paired difference in words: its mean, its 95% interval, and whether that decides."""
+    mean, low, high = (f"{round(gap[name], 1) + 0.0:+.1f}" for name in ("mean", "low", "high"))  # no minus at zero
     if gap["n"] < 3:
-        return f"{gap['mean']:+.1f} (n = {gap['n']})"
+        return f"{mean} (n = {gap['n']})"
     side = "ahead" if gap["low"] > 0 else "behind" if gap["high"] < 0 else "undecided"
-    return f"{gap['mean']:+.1f} [{gap['low']:+.1f}, {gap['high']:+.1f}] {side}"
+    return f"{mean} [{low}, {high}] {side}"
 
 
 def short(values) -> str:

@@ -89,7 +89,8 @@ def environment(folder: Path, out: Path, benchmarks: Path = BENCHMARKS) -> jinja
     of_folder += [comparison.standings, comparison.ahead, comparison.tuning, comparison.gap_cells, factors.changes]
     templates.globals |= {call.__name__: partial(call, folder=folder) for call in of_folder}
     of_rows: list[Callable] = [comparison.everywhere, comparison.agreement, comparison.traffic]
-    of_rows += [comparison.standing_cells, comparison.tuning_cells, comparison.ideas, comparison.spoken]
+    of_rows += [comparison.standing_cells, comparison.tuning_cells, comparison.work_cells, comparison.ideas]
+    of_rows += [comparison.spoken]
     templates.globals |= {call.__name__: call for call in of_rows}
     templates.globals |= {
         "missing": MISSING,
