@@ -86,7 +86,7 @@ def test_gaps_to_the_references_by_hand(tmp_path, monkeypatch):
 
 
 def test_the_servers_work_in_milliseconds():
-    rows = [{"label": "fedavg", "before": 0, "round": 0.0002}, {"label": "fesem", "before": 1.3194, "round": 0.0049}]
+    rows = [{"label": "fedavg", "before": 0, "round": 2e-4}, {"label": "fesem", "before": 1.3194, "round": 0.0049}]
     assert comparison.work_cells({"rows": rows}) == [["FeSEM", "1,319", "4.9"], ["FedAvg", "0", "0.2"]]
 
 
