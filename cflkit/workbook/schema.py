@@ -149,7 +149,10 @@ def _federation(given: Mapping) -> None:
 
 
 def _options(given: Mapping) -> None:
-    options = {key: value for key, value in given.items() if key not in ("builder", "images")}
+    declared("validating", given.get("validating", False), bool)
+    ok = not given.get("validating") or given.get("validation_fraction") is not None
+    require(ok, "validating", True, "given with validation_fraction, the share of the images to score on")
+    options = {key: value for key, value in given.items() if key not in ("builder", "images", "validating")}
     _check(builders.BUILDERS[given["builder"]], options)
 
 
