@@ -4,6 +4,7 @@ import os
 
 os.environ["OMP_NUM_THREADS"] = "1"  # before torch is imported, and for the processes that tests start
 
+import made
 import pytest
 import torch
 from hypothesis import Phase, settings
@@ -11,6 +12,7 @@ from hypothesis import Phase, settings
 from cflkit import federation, images
 from cflkit.data.federation import Federation, Samples
 from cflkit.engine.sgd import SGD
+from cflkit.workbook import papers
 
 torch.set_num_threads(1)
 settings.register_profile("cflkit", deadline=None, derandomize=True, max_examples=25)
@@ -27,6 +29,15 @@ def digits():
 def fed(digits):
     """Twelve clients in four rotations, 24 real digits each."""
     return federation.rotated(digits, clients=12, samples_per_client=24)
+
+
+@pytest.fixture
+def toy(tmp_path, monkeypatch):
+    """A protocol on the bundled digits, in place of the real ones; its folder is the present one."""
+    made.experiment(tmp_path)
+    monkeypatch.setattr(papers, "PAPERS", tmp_path)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ import os
 import subprocess
 import sys
 
-import made
 import pytest
 import torch
 from filelock import FileLock
@@ -29,15 +28,6 @@ def test_datasets_are_listed_with_their_state(capsys, tmp_path):
     assert console.main(["datasets", "--root", str(tmp_path)]) == 0
     state = dict(line.split() for line in capsys.readouterr().out.splitlines())
     assert state["digits"] == "bundled" and state["mnist"] == "absent"
-
-
-@pytest.fixture
-def toy(tmp_path, monkeypatch):
-    """A protocol on the bundled digits, in place of the real ones."""
-    made.experiment(tmp_path)
-    monkeypatch.setattr(papers, "PAPERS", tmp_path)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 def test_run_writes_a_record_a_method_and_seed_and_computes_none_twice(toy, capsys):

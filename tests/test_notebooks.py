@@ -1,6 +1,8 @@
 import copy
 import json
+import re
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 
 import nbformat
@@ -8,9 +10,10 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
+from tqdm import tqdm
 
 from cflkit.checks import allowed
-from cflkit.workbook import console, notebooks, parameters, places, proof, rerun
+from cflkit.workbook import console, notebooks, parameters, places, progress, proof, rerun
 
 PARAMETERS = """\
 # What may be changed
@@ -340,6 +343,32 @@ def test_rerun_executes_with_the_values_given_and_names_a_failing_cell(fresh, tm
     assert console.main(["run", "fresh.ipynb", "-p", "rounds=9"]) == 1
     assert Path("runs", "fresh", "rounds=9_2", "run.json").exists()
     assert fresh.read_bytes() == before
+
+
+ROUNDS = """\
+import time
+from cflkit import SGD, Simulation, federation, images
+from cflkit.methods import FedAvg
+fed = federation.rotated(images.load("digits"), clients=4, samples_per_client=5)
+run = Simulation(FedAvg(), fed, model="mlp4", local=SGD(0.1), rounds=40, progress=False)
+run.run(after=lambda history: time.sleep(0.05))"""
+
+
+def test_the_terminal_shows_cell_round_and_time_left(fresh, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.setattr(progress, "tqdm", partial(tqdm, disable=False))
+    notebook = executed()
+    notebook.cells[2:] = [new_code_cell(ROUNDS)]
+    write(fresh, notebook)
+    assert console.main(["run", "fresh.ipynb", "-p", "tau=0.25"]) == 0
+    said = capsys.readouterr().err
+    assert re.search(r"fresh: 2 of 3 cells done, round [1-9]\d? of 40 \[00:\d\d so far, about [\d:]+ left\]", said)
+    assert said.endswith("\r")  # the line is cleared
+    folder = tmp_path / "runs" / "fresh" / "tau=0.25"
+    assert {file.name for file in folder.iterdir()} == {"fresh.ipynb", "fresh.html", "run.json"}
+    cells = json.loads((folder / "fresh.ipynb").read_text())["cells"]
+    assert [cell["execution_count"] for cell in cells if cell["cell_type"] == "code"] == [1, 2, 3]
 
 
 def test_a_chapter_is_a_function_too(fresh, tmp_path):

@@ -6,21 +6,12 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-import made
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cflkit.engine.checkpoint import BusyError
-from cflkit.workbook import compare, console, console_runs, papers, runs, spread, sweep
-
-
-@pytest.fixture
-def toy(tmp_path, monkeypatch):
-    made.experiment(tmp_path)
-    monkeypatch.setattr(papers, "PAPERS", tmp_path)
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
+from cflkit.workbook import compare, console, console_runs, runs, spread, sweep
 
 
 @pytest.fixture
@@ -119,14 +110,92 @@ def test_a_sweep_says_what_failed_and_ends_with_the_rest(toy, threads, capsys):
     assert len(list((toy / "runs").glob("*/*.json"))) == 1
 
 
-def test_a_chapter_is_swept_as_a_function(toy, capsys):
+def test_damaged_and_foreign_records_are_named_and_sink_nobody(toy, threads, capsys):
+    command = ["sweep", "simulate", "fedavg", "--clients", "4", "-p", "rounds=2", "-p", "lr=0.1,0.2,0.3"]
+    assert console.main(command) == 0
+    folder = toy / "runs" / "rotated-digits"
+    cut, foreign, good = sorted(folder.glob("fedavg,*.json"))
+    cut.write_text(cut.read_text()[:-9])
+    record = json.loads(foreign.read_text())
+    foreign.write_text(json.dumps(record | {"format": 99}))
+    (folder / "stranger.json").write_text("{}")  # nobody's business
+    stamp = good.stat().st_mtime_ns
+    capsys.readouterr()
+    assert console.main(command) == 1
+    said = capsys.readouterr()
+    first, second = said.err.splitlines()
+    assert first.startswith("cflkit: lr=0.1, seed 0 failed: rotated-digits/fedavg,")
+    assert first.endswith(f"; delete {cut.relative_to(toy)} to run it again")
+    assert "lr=0.2, seed 0 failed: " in second and "format = 99: must be 1 or" in second
+    table = [line.split()[:2] for line in said.out.splitlines()]
+    assert ["0.3", "1"] in table and ["0.1", "1"] not in table
+    cut.unlink()
+    foreign.unlink()
+    assert console.main(command) == 0 and good.stat().st_mtime_ns == stamp
+
+
+def test_a_damaged_checkpoint_fails_one_run_and_is_left_alone(toy, threads, capsys):
+    command = ["sweep", "simulate", "fedavg", "--clients", "4", "-p", "rounds=2", "-p", "lr=0.1,0.2"]
+    assert console.main(command) == 0
+    (record,) = (toy / "runs" / "rotated-digits").glob("fedavg,*lr=0.1*.json")
+    kept = record.with_name(runs.read(record).name.split("/")[1] + "-s0")
+    record.unlink()
+    kept.mkdir()
+    (kept / "state.pt").write_bytes(b"cut")
+    assert console.main(command) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("cflkit: lr=0.1, seed 0 failed: ") and "state.pt" in said and said.count("\n") == 1
+    assert (kept / "state.pt").read_bytes() == b"cut"
+
+
+@pytest.mark.slow
+def test_a_dask_cluster_is_used_by_address(toy, tmp_path_factory, capsys, monkeypatch):
+    """A scheduler and two workers, started in another folder; they leave nothing there."""
+    distributed = pytest.importorskip("distributed")
+    elsewhere = tmp_path_factory.mktemp("elsewhere")
+    monkeypatch.chdir(elsewhere)
+    command = ["sweep", "simulate", "ifca", "--clients", "4", "-p", "k=2,9", "-p", "rounds=1", "--seeds", "0,1"]
+    local = {"host": "127.0.0.1", "dashboard_address": None, "threads_per_worker": 1, "silence_logs": 40}
+    with distributed.LocalCluster(n_workers=2, local_directory=str(elsewhere / "dask"), **local) as cluster:
+        monkeypatch.chdir(toy)
+        assert console.main([*command, "--dask", cluster.scheduler_address]) == 1
+        said = capsys.readouterr()
+        failed = sorted(line.partition(" failed: ")[0] for line in said.err.splitlines())
+        assert failed == ["cflkit: k=9, seed 0", "cflkit: k=9, seed 1"]
+        files = sorted((toy / "runs" / "rotated-digits").glob("ifca,*.json"))
+        assert len(files) == 2 and said.out.count(str(files[0].relative_to(toy))) == 1
+        chapter = ["sweep", "run", "c.ipynb", "-p", "tau=0.25,0.75", "--dask", cluster.scheduler_address]
+        _chapter(toy / "c.ipynb")
+        assert console.main(chapter) == 0
+    here = {file.name: _measured(file) for file in files}
+    for file in files:
+        file.unlink()
+    assert console.main([*command, "--jobs", "1"]) == 1
+    assert {file.name: _measured(file) for file in files} == here
+    assert not [path for path in elsewhere.iterdir() if path.name != "dask"]
+    line = "must be the address of a scheduler that answers"
+    assert console.main([*command, "--dask", "tcp://127.0.0.1:9"]) == 2 and line in capsys.readouterr().err
+
+
+def _measured(file):
+    """All of a record but when and how fast it was made."""
+    record = json.loads(file.read_text())
+    return {name: part for name, part in record.items() if name != "provenance"}
+
+
+def _chapter(path):
+    """Write a chapter with two methods, which fails after its comparison."""
     import nbformat
 
     cell = nbformat.v4.new_code_cell("tau: float = 0.5  # a threshold [0, 1]\nseed: int = 0  # of all [0, 9]",
                                      metadata={"tags": ["parameters"]})  # fmt: skip
     work = "found = {n: {'round': 1, 'down': 1, 'accuracy': tau / 2 + seed / 10} for n in ('one', 'two')}"
     cells = [cell, nbformat.v4.new_code_cell(work), nbformat.v4.new_code_cell("1 / 0  # never reached")]
-    nbformat.write(nbformat.v4.new_notebook(cells=cells), toy / "c.ipynb")
+    nbformat.write(nbformat.v4.new_notebook(cells=cells), path)
+
+
+def test_a_chapter_is_swept_as_a_function(toy, capsys):
+    _chapter(toy / "c.ipynb")
     assert console.main(["sweep", "run", "c.ipynb", "-p", "tau=0.25,0.75", "--seeds", "1-3", "--jobs", "1"]) == 0
     said = capsys.readouterr().out.splitlines()
     assert said[7].split() == ["0.25", "one", "3", "0.3250", "±", "0.1000"] and len(said) == 13

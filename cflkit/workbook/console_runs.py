@@ -113,9 +113,8 @@ def _run(options) -> None:
     require(options.seeds is None or "seed" not in given, "parameter", "seed", "given once")
     out = options.out or rerun.RUNS
     many = [given] if options.seeds is None else [given | {"seed": str(seed)} for seed in options.seeds]
-    schema = parameters.of(notebooks.chapter(options.chapter))
     for one in many:
-        schema.read(one)  # all of them, before the first runs
+        rerun.checked(notebooks.chapter(options.chapter), one)  # all of them, before the first runs
     for one in many:
         print(rerun.rerun(options.chapter, one, out), flush=True)
 

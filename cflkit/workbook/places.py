@@ -44,6 +44,11 @@ def need_folder(name: str, folder: Path) -> None:
         require(False, name, str(folder), f"a folder that can be written to ({error.strerror})")
 
 
+def near(path: Path) -> Path:
+    """Write a path as seen from the present folder, if it lies there."""
+    return path.relative_to(Path.cwd()) if path.is_relative_to(Path.cwd()) else path
+
+
 @contextlib.contextmanager
 def writing(path: Path) -> Iterator[None]:
     """Name the file in errors that do not: a full disk is reported without one."""

@@ -149,7 +149,8 @@ def reproduce(
     require(minutes is None or minutes > 0, "budget", minutes, "more than 0 minutes")
     lacking = ledger.missing(table, seeds, out)
     plans = [protocols.plan(m.protocol, m.label, m.seed, **how) for m in lacking]
-    tasks = [partial(run, one, out=out, checkpoints=checkpoints, progress=pool is None) for one in plans]
+    where = {"out": out.resolve(), "checkpoints": checkpoints.resolve()}  # a worker may be in another folder
+    tasks = [partial(run, one, **where, progress=pool is None) for one in plans]
     cost, ended, failed = Cost([m.minutes for m in lacking]), 0, 0
 
     def begun(number: int) -> None:
@@ -174,7 +175,7 @@ def _told(outcome: Outcome, plan: protocols.Plan, cost: "Cost", width: int) -> b
     else:
         cost.took(outcome.number, _minutes(outcome.value))
         left = f"; about {_long(cost.left / width)} left" if cost.left else ""
-        print(f"{outcome.value}{left}", flush=True)
+        print(f"{places.near(outcome.value)}{left}", flush=True)
     return False
 
 

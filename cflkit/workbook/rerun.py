@@ -13,8 +13,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from cflkit.checks import require
+from cflkit.data import images
 from cflkit.engine.history import History
-from cflkit.workbook import notebooks, parameters, places, records
+from cflkit.workbook import notebooks, parameters, places, progress, records
 
 RUNS = Path("runs")
 FORMAT = 1  # of a run.json
@@ -43,29 +44,48 @@ def rerun(name: str, given: Mapping[str, str], out: Path = RUNS) -> Path:
     ------
     ValueError
         An unknown chapter or parameter, a value that is not allowed, or an `out` that cannot be written.
+    FileNotFoundError
+        Pictures that are not on this machine.
     CellFailed
         A cell failed; the executed notebook shows where.
     """
     path = notebooks.chapter(name)
-    schema = parameters.of(path)
-    values = schema.read(given)
+    values = checked(path, given)
     places.need_folder("out", out)
     folder = _folder(out / path.stem / label(given))
     executed, left = folder / path.name, folder / "metrics.json"
     began, failed = time.perf_counter(), None
     try:
         with places.writing(executed):
-            _execute(path, executed, values, LAST.format(file=str(left.resolve())))
+            changed = {name: values[name] for name in given}
+            _execute(path, executed, changed, LAST.format(file=str(left.resolve())))
     except notebooks.CellFailed as error:
         failed = str(error)
     metrics = json.loads(left.read_text()) if left.exists() else {}
     left.unlink(missing_ok=True)
-    write(folder / "run.json", path.stem, schema.values(values), metrics, time.perf_counter() - began, failed)
+    write(folder / "run.json", path.stem, values, metrics, time.perf_counter() - began, failed)
     with places.writing(folder / f"{path.stem}.html"):
         _html(executed)
     if failed:
         raise notebooks.CellFailed(f"{failed}; {executed.with_suffix('.html')} shows where")
     return folder
+
+
+def checked(path: Path, given: Mapping[str, str]) -> dict[str, parameters.Value]:
+    """Read the values of all parameters of the notebook at `path`, and look whether its pictures are at hand.
+
+    Raises
+    ------
+    ValueError
+        An unknown parameter, or values that are not allowed.
+    FileNotFoundError
+        The parameter `images` names a data set that is not on this machine; the line says how to fetch it.
+    """
+    schema = parameters.of(path)
+    values = schema.values(schema.read(given))
+    if images.status().get(values.get("images")) == "absent":
+        images.load(values["images"])  # which says what it lacks
+    return values
 
 
 def label(given: Mapping[str, str]) -> str:
@@ -91,11 +111,19 @@ def _execute(path: Path, executed: Path, values: Mapping, last: str) -> None:
     from traitlets.config import Config
 
     notebook = nbformat.convert(nbformat.from_dict(parameters.load(path)), 4)
+    count = sum(cell.cell_type == "code" for cell in notebook.cells) + bool(values)  # papermill adds one for these
     notebook.cells.append(nbformat.v4.new_code_cell(last))
     for cell in notebook.cells:
         cell.metadata.setdefault("tags", [])  # papermill takes them for granted
+    told = executed.with_name("progress").resolve()
     try:
-        with notebooks.environment():
+        with contextlib.ExitStack() as stack:
+            start = dict(notebooks.START)
+            if sys.stderr.isatty():
+                stack.enter_context(progress.shown(path.stem, count, told))
+                begin = progress.BEGIN.format(file=str(told))
+                start["extra_arguments"] = [*start["extra_arguments"], f"--IPKernelApp.exec_lines={begin}"]
+            stack.enter_context(notebooks.environment())
             papermill.execute_notebook(
                 notebook,
                 notebooks.literally(executed),
@@ -103,9 +131,9 @@ def _execute(path: Path, executed: Path, values: Mapping, last: str) -> None:
                 language="python",
                 cwd=str(path.resolve().parent),
                 start_timeout=300,
-                progress_bar=sys.stderr.isatty(),
+                progress_bar=False,
                 config=Config(KernelManager=notebooks.sockets()),
-                **notebooks.START,
+                **start,
             )
     except papermill.PapermillExecutionError as error:
         raise notebooks.CellFailed(f"{path.name}: {error.ename}: {error.evalue}") from None

@@ -20,7 +20,7 @@ from matplotlib.ticker import AutoLocator
 from cflkit.checks import require
 from cflkit.engine import metrics
 from cflkit.engine.checkpoint import BusyError
-from cflkit.workbook import compare, notebooks, parameters, places, plots, protocols, reproduce, rerun, runs
+from cflkit.workbook import compare, notebooks, places, plots, protocols, reproduce, rerun, runs
 from cflkit.workbook.spread import Pool, Task, TimeIsUp, spread
 
 Given = Mapping[str, Sequence[str]]  # the values of each parameter, as typed
@@ -58,13 +58,14 @@ def of_chapter(name: str, given: Given, seeds: Sequence[int] | None, out: Path) 
     ------
     ValueError
         An unknown chapter or parameter, or values that are not allowed.
+    FileNotFoundError
+        Pictures that are not on this machine.
     """
-    path = notebooks.chapter(name).resolve()
-    schema, points = parameters.of(path), []
+    path, out, points = notebooks.chapter(name).resolve(), out.resolve(), []
     require("seed" not in given, "parameter", "seed", "left to --seeds")
     for one in _combinations(given):
         for chosen in [one] if seeds is None else [one | {"seed": str(seed)} for seed in seeds]:
-            values = schema.values(schema.read(chosen))
+            values = rerun.checked(path, chosen)
             file = out / f"{path.stem}-demonstration" / rerun.label(chosen) / "run.json"
             task = partial(rerun.demonstrate, path, values, file)
             points.append(Point(_varying(one, given), values.get("seed", 0), task))
@@ -86,7 +87,7 @@ def of_plans(make: Mapping[str, Make], given: Given, seeds: Sequence[int], out: 
     ValueError
         An unknown parameter, or a value that is not allowed.
     """
-    points = []
+    out, points = out.resolve(), []  # a worker may be in another folder
     for label, one in product(make, _combinations(given)):
         for seed in seeds:
             task = partial(_simulated, make[label](one, seed), out=out)
@@ -124,7 +125,7 @@ def sweep(points: Sequence[Point], pool: Pool, seconds: float | None = None) -> 
     """
     files, failed, passed, began = {}, 0, 0, time.perf_counter()
     for outcome in spread([point.task for point in points], pool, seconds):
-        point, error = points[outcome.number], outcome.error
+        point, error = points[outcome.number], outcome.error or _unreadable(outcome.value)
         if isinstance(error, TimeIsUp):
             continue
         if isinstance(error, BusyError):
@@ -135,14 +136,23 @@ def sweep(points: Sequence[Point], pool: Pool, seconds: float | None = None) -> 
             failed += 1
             print(f"cflkit: {point} failed: {error}", file=sys.stderr, flush=True)
             continue
-        files[outcome.number] = outcome.value
+        files[outcome.number] = places.near(outcome.value)
         done = len(files) + failed + passed
         left = (time.perf_counter() - began) / done * (len(points) - done)
         more = f"; about {left:.0f} s left" if left else ""
-        print(f"{done} of {len(points)}: {point}: {outcome.value}{more}", flush=True)
+        print(f"{done} of {len(points)}: {point}: {files[outcome.number]}{more}", flush=True)
     if len(files) + failed + passed < len(points):
         raise TimeIsUp("time is up")
     return files, failed
+
+
+def _unreadable(file: Path) -> ValueError | None:
+    """What is wrong with a file that was there already."""
+    try:
+        runs.read(file)
+    except ValueError as error:
+        return ValueError(f"{error}; delete {places.near(file)} to run it again")
+    return None
 
 
 def report(points: Sequence[Point], files: Mapping[int, Path]) -> tuple[pd.DataFrame, Figure | None]:
@@ -215,7 +225,7 @@ def store(points: Sequence[Point], files: Mapping[int, Path], out: Path) -> list
     frame, figure = report(points, files)
     named = hashlib.blake2b("\n".join(map(str, points)).encode(), digest_size=4).hexdigest()
     first = next(iter(files.values()))
-    place = out / first.relative_to(out).parts[0] / f"sweep-{named}"
+    place = out / first.resolve().relative_to(out.resolve()).parts[0] / f"sweep-{named}"
     table, picture = place.with_name(f"{place.name}.csv"), place.with_name(f"{place.name}.png")
     with places.writing(table):
         frame.to_csv(table, index=False)
