@@ -123,6 +123,14 @@ def test_rows_that_changed_places_are_noticed(when, tmp_path):
         Memory(tmp_path).restore(state) if when == "restored" else memory.get("v", 0)
 
 
+def test_rows_of_another_run_are_refused(tmp_path):
+    memory = Memory(tmp_path, "one")
+    memory.put("v", 0, vector(1), 1)
+    assert Memory(tmp_path, "one").folder == tmp_path and memory.get("v", 0).tolist() == [1]
+    with pytest.raises(ValueError, match=r"must be the whole row of its client"):
+        Memory(tmp_path, "other").restore(memory.state())
+
+
 def test_one_wrong_bit_in_a_row_is_noticed(tmp_path):
     memory = Memory(tmp_path)
     memory.put("v", 0, torch.arange(100.0), 1)

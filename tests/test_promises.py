@@ -1,5 +1,6 @@
 """What a run promises: checkpoints are its own, divergence is said, frozen layers stay, more rounds can follow."""
 
+import shutil
 import warnings
 
 import pytest
@@ -7,6 +8,7 @@ import torch
 from every import bits, remembered
 from filelock import FileLock
 from torch import nn
+from torch.func import functional_call
 
 from cflkit.engine.checkpoint import BusyError
 from cflkit.engine.fast import trainers
@@ -29,6 +31,13 @@ class Net(nn.Module):
 
 def relu():
     return Net()
+
+
+class Wild(Net):
+    """Gives values beyond all measure, unless its weights are zero."""
+
+    def forward(self, x):
+        return super().forward(x) * 1e6
 
 
 def tanh():
@@ -56,6 +65,25 @@ def test_a_checkpoint_of_another_network_is_refused(fed, settings_of_a_run, tmp_
         simulate(FedAvg(), fed, **settings | {"model": tanh})
 
 
+@pytest.mark.parametrize("one, other", [(False, True), (True, False)])
+def test_a_checkpoint_with_other_layers_frozen_is_refused(one, other, fed, settings_of_a_run, tmp_path):
+    """The same layers, the same outputs; but another order in the vector."""
+    made = {frozen: lambda frozen=frozen: Net(frozen=frozen) for frozen in (one, other)}
+    settings = settings_of_a_run | {"checkpoint": tmp_path}
+    simulate(FedAvg(), fed, **settings | {"model": made[one]})
+    with pytest.raises(ValueError, match=r"state\.pt': must be of this network; it was trained with another one$"):
+        simulate(FedAvg(), fed, **settings | {"model": made[other]})
+
+
+def test_rows_of_another_run_are_refused(fed, settings_of_a_run, tmp_path):
+    for name, lam in (("mine", 1.0), ("theirs", 9.0)):
+        simulate(Ditto(lam=lam), fed, checkpoint=tmp_path / name, **settings_of_a_run)
+    for file in (tmp_path / "theirs" / "memory").iterdir():
+        shutil.copy(file, tmp_path / "mine" / "memory")
+    with pytest.raises(ValueError, match=r"^memory = '.*': must be the whole row of its client"):
+        simulate(Ditto(lam=1.0), fed, checkpoint=tmp_path / "mine", **settings_of_a_run | {"rounds": 4})
+
+
 def test_one_process_at_a_time(fed, settings_of_a_run, tmp_path):
     with FileLock(tmp_path / "lock"), pytest.raises(BusyError, match=r"^checkpoint = '.*': must be free; another"):
         simulate(FedAvg(), fed, checkpoint=tmp_path, **settings_of_a_run)
@@ -73,6 +101,26 @@ def test_divergence_is_said(method, lr, fed, settings_of_a_run):
         assert all("diverged" not in row for row in simulate(method, fed, **settings_of_a_run).rounds)
 
 
+def test_a_run_that_has_diverged_says_so_for_good_also_when_it_goes_on(fed, settings_of_a_run, tmp_path):
+    """Outputs are beyond all measure before round 1 only."""
+
+    class Calming(FedAvg):
+        def round(self, server, clients, net):
+            return {"model": 0 * super().round(server, clients, net)["model"]}
+
+    def ends(rounds, **where):
+        settings = settings_of_a_run | {"model": Wild, "rounds": rounds, "local": SGD(1e-9)}
+        return simulate(Calming(), fed, **settings, **where).rounds
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        whole = ends(3)
+        ends(1, checkpoint=tmp_path)
+        again = ends(3, checkpoint=tmp_path)
+    assert [row.get("diverged") for row in whole] == [True] * 4
+    assert [row.get("diverged") for row in again] == [True] * 4
+
+
 @pytest.mark.parametrize("trainer", ["lean", "stacked", "shared", "auto"])
 def test_frozen_layers_stay_frozen(trainer, fed, settings_of_a_run):
     sgd = SGD(0.1, epochs=2, momentum=0.9, weight_decay=0.1)
@@ -84,6 +132,31 @@ def test_frozen_layers_stay_frozen(trainer, fed, settings_of_a_run):
     # FedAvg's sum of equal numbers rounds
     torch.testing.assert_close(end[run.model.trainable :], begin[run.model.trainable :], rtol=0, atol=1e-15)
     assert (end[: run.model.trainable] - begin[: run.model.trainable]).abs().max() > 0.01
+
+
+@pytest.mark.parametrize("trainer", ["lean", "stacked", "shared", "compiled", "auto"])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("frozen", [0, 3])  # a convolution, a dense layer
+def test_frozen_layers_of_a_convolutional_network_stay_frozen(frozen, dtype, trainer, fed, settings_of_a_run):
+    def make():
+        parts = nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 8), nn.ReLU(), nn.Linear(8, 10)
+        net = nn.Sequential(*parts)
+        net[frozen].requires_grad_(False)
+        return net
+
+    settings = settings_of_a_run | {"model": make, "trainer": trainer, "dtype": dtype, "local": SGD(0.1, epochs=2)}
+    try:
+        run = Simulation(FedAvg(), fed, **settings)
+    except ValueError as refusal:
+        assert trainer == "compiled", str(refusal)
+        return
+    begin, end = run.task.init()[0], run.run().server["model"]
+    torch.testing.assert_close(end[run.model.trainable :], begin[run.model.trainable :], rtol=0, atol=1e-7)
+    assert (end[: run.model.trainable] - begin[: run.model.trainable]).abs().max() > 0.01
+    x = torch.rand(5, 1, 8, 8, dtype=begin.dtype)
+    expected = functional_call(run.model.module, run.model.views(end), (x,))
+    with torch.no_grad():  # which is how models are scored
+        torch.testing.assert_close(run.model.forward(end, x), expected, rtol=1e-5, atol=1e-6)
 
 
 def test_a_network_without_anything_to_train_is_refused(fed, settings_of_a_run):

@@ -1,6 +1,7 @@
 """Checkpoints: a run that is killed at any moment goes on from its last whole round, bit for bit."""
 
 import contextlib
+import hashlib
 import json
 import math
 import os
@@ -63,8 +64,9 @@ class Checkpoint:
             raise BusyError(line) from None
 
     def memory(self) -> Memory:
-        """The clients' memory, on disk."""
-        return Memory(self.folder / "memory")
+        """The clients' memory, on disk; its rows are marked as this run's, however many rounds that has."""
+        run = json.dumps(self.config | {"rounds": None}, sort_keys=True)
+        return Memory(self.folder / "memory", hashlib.sha256(run.encode()).hexdigest()[:16])
 
     def due(self, t: int, last: int) -> bool:
         """Whether round `t` is to be kept."""
@@ -129,14 +131,20 @@ class Checkpoint:
 
 
 def fingerprint(model: Model, shape: tuple[int, int, int]) -> dict[str, str | Tensor]:
-    """What tells two networks apart: their layers, and what a fixed vector makes of two fixed images (C, H, W)."""
+    """What tells two networks apart.
+
+    Their layers, what lies where in a vector and is trained, and what a fixed vector makes of two fixed images of
+    `shape` (C, H, W).
+    """
     pixels = torch.arange(2 * math.prod(shape), dtype=torch.float64).sin().view(2, *shape)
     with torch.no_grad():
         logits = model.forward(model.init(0), pixels.to(model.device, model.dtype))
-    return {"layers": repr(model.module), "logits": logits.double().cpu()}
+    vector = [[name, list(shape), name in model.parameters] for name, shape in model.shapes.items()]
+    return {"layers": repr(model.module), "vector": json.dumps(vector), "logits": logits.double().cpu()}
 
 
 def alike(one: dict, other: dict) -> bool:
     """Whether two fingerprints are of one network; logits are compared loosely, as processors round differently."""
     a, b = one["logits"], other["logits"]
-    return one["layers"] == other["layers"] and a.shape == b.shape and torch.allclose(a, b, rtol=1e-2, atol=1e-4)
+    same = all(one.get(name) == other.get(name) for name in ("layers", "vector"))
+    return same and a.shape == b.shape and torch.allclose(a, b, rtol=1e-3, atol=1e-5)

@@ -2,8 +2,8 @@
 
 It lives apart from the server's state, because a real server never sees it. In memory it is a dictionary of rows.
 With a folder every row is a file of its own, named after the round that wrote it, so that a checkpoint is a list
-of names: a killed round leaves files that no checkpoint names, and these are swept away. A file says whose row it
-holds, and carries a checksum.
+of names: a killed round leaves files that no checkpoint names, and these are swept away. A file says of which run
+and whose row it holds, and carries a checksum.
 """
 
 import contextlib
@@ -44,10 +44,12 @@ class Memory:
     ----------
     folder : path, optional
         Keep rows on disk instead of in memory.
+    run : str
+        What tells the run from others: rows of another one are refused.
     """
 
-    def __init__(self, folder: Path | None = None):
-        self.folder = folder
+    def __init__(self, folder: Path | None = None, run: str = ""):
+        self.folder, self.run = folder, run
         self.rows: dict[str, dict[int, Tensor | int]] = {}  # on disk: the round that wrote the row
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
@@ -59,7 +61,7 @@ class Memory:
             return kept
         file = self._file(name, client, kept)
         with _reading(file), np.load(file) as arrays:
-            require(str(arrays["owner"]) == file.stem, "owner", str(arrays["owner"]), file.stem)
+            self._owned(file, arrays)
             return torch.from_numpy(arrays["row"])
 
     def put(self, name: str, client: int, value: Tensor, round: int) -> None:
@@ -67,7 +69,7 @@ class Memory:
         if self.folder is not None:
             file = self._file(name, client, round)
             with writing(file):
-                np.savez(file, row=value.detach().cpu().numpy(), owner=file.stem)
+                np.savez(file, row=value.detach().cpu().numpy(), owner=self._owner(file))
         self.rows.setdefault(name, {})[client] = value.detach().clone() if self.folder is None else round
 
     def state(self) -> dict:
@@ -80,12 +82,13 @@ class Memory:
         Raises
         ------
         ValueError
-            If a row is missing, cut short, or another client's; its numbers are checked when they are read.
+            If a row is missing, cut short, another client's or another run's. Its numbers are checked when they are
+            read.
         """
         self.rows = {name: dict(rows) for name, rows in state.items()}
         for file in sorted(self._files()):
             with _reading(file), np.load(file) as arrays:
-                require(str(arrays["owner"]) == file.stem, "owner", str(arrays["owner"]), file.stem)
+                self._owned(file, arrays)
         self.sweep()
 
     def sweep(self) -> None:
@@ -93,6 +96,12 @@ class Memory:
         if self.folder is not None:
             for file in set(self.folder.glob("*.npz")) - self._files():
                 file.unlink()
+
+    def _owner(self, file: Path) -> str:
+        return f"{self.run} {file.stem}".strip()
+
+    def _owned(self, file: Path, arrays) -> None:
+        require(str(arrays["owner"]) == self._owner(file), "owner", str(arrays["owner"]), self._owner(file))
 
     def _files(self) -> set[Path]:
         """Every current row's file."""

@@ -266,6 +266,8 @@ class Simulation(Checked):
 
     def _run(self, kept: Checkpoint | None, after: Callable[[History], object] | None) -> History:
         history = (kept and kept.load()) or self._start(kept)
+        # once is for good, also for a run that goes on
+        self.scorer.diverged = any(row.get("diverged") for row in history.rounds)
         done = len(history.rounds) - 1
         bar = tqdm(total=self.rounds, initial=done, desc=self.method.name, unit="round", disable=not self.progress)
         with bar:

@@ -117,6 +117,8 @@ def plan_of(module: nn.Module, shape: Shape) -> Plan | None:
     used = [p for part in parts for p in part.parameters()]
     # each parameter once, nothing besides, and nobody who listens
     whole = len(used) == len(begins) and not list(module.buffers())
+    # a vector has what is trained first: with frozen parameters they would lie elsewhere
+    whole = whole and all(p.requires_grad for p in begins)
     watched = any(m._forward_hooks or m._forward_pre_hooks for m in [module, *parts])
     if found is None or not whole or watched or not isinstance(found[-1], Dense):
         return None
