@@ -7,7 +7,6 @@ what one more client costs: numbers of the server's state, numbers that a client
 of its training. Wall times: whatever else the machine does counts.
 """
 
-import argparse
 import math
 import statistics
 import sys
@@ -16,7 +15,6 @@ from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack
 from multiprocessing import get_context
-from pathlib import Path
 
 import torch
 from torch import nn
@@ -135,10 +133,7 @@ def costs(name: str, digits: Images) -> dict:
 
 def main(argv: list[str] | None = None) -> int:
     """Measure, print the tables, store them."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.cluster", description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="digits only, threads only; nothing is stored")
-    parser.add_argument("--json", type=Path, default=measure.RESULTS, help="folder for the results")
-    options = parser.parse_args(argv)
+    options = measure.parser("cluster", __doc__, "digits only, threads only").parse_args(argv)
     torch.set_num_threads(1)
     digits = images.load("digits")
     small = federation.rotated(digits, clients=24, samples_per_client=20)

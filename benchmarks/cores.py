@@ -6,11 +6,9 @@ them a round: clustering, training, averaging, and scoring every tenth round, fr
 score (needs the real MNIST). Wall times: whatever else the machine does counts.
 """
 
-import argparse
 import sys
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import torch
 
@@ -48,10 +46,7 @@ def whole(simulation) -> dict:
 
 def main(argv: list[str] | None = None) -> int:
     """Run both, print the table, store it."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.cores", description=__doc__.splitlines()[0])
-    parser.add_argument("--quick", action="store_true", help="few clients, no whole experiment; nothing is stored")
-    parser.add_argument("--json", type=Path, default=measure.RESULTS, help="folder for the results")
-    options = parser.parse_args(argv)
+    options = measure.parser("cores", __doc__, "few clients, no whole experiment").parse_args(argv)
     torch.set_num_threads(1)
     if options.quick:
         print(measure.show([*second_core("A", 64, 2), *second_core("B", 8, 2)]))

@@ -5,11 +5,9 @@ steps of ``torch.optim.SGD``. Both begin from the same weights, see the same bat
 the same averaged models; the largest difference is measured with the times.
 """
 
-import argparse
 import copy
 import sys
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import torch
 import torch.nn.functional as F
@@ -231,12 +229,10 @@ def shrunk(work: Workload, clients: int, repeats: int) -> Workload:
 
 def main(argv: list[str] | None = None) -> int:
     """Run what is asked for, print the table, store it."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.engine", description=__doc__.splitlines()[0])
+    parser = measure.parser("engine", __doc__, "few clients, two pairs")
     parser.add_argument("only", nargs="*", help="workloads whose names start so; all if none is given")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--dtype", default="float32", choices=("float32", "float64"))
-    parser.add_argument("--quick", action="store_true", help="few clients, two pairs; nothing is stored")
-    parser.add_argument("--json", type=Path, default=measure.RESULTS, help="folder for the results")
     options = parser.parse_args(argv)
     torch.set_num_threads(1)
     ceiling = measure.ceiling(getattr(torch, options.dtype), options.device)

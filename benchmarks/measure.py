@@ -1,5 +1,6 @@
 """What the benchmarks share: paired timing, peak memory, the machine, and where results go."""
 
+import argparse
 import contextlib
 import ctypes
 import gc
@@ -17,6 +18,15 @@ from cflkit.engine.gemm import linear
 from cflkit.workbook.records import provenance
 
 RESULTS = Path(__file__).resolve().parent / "results"
+
+
+def parser(name: str, about: str, quick: str | None = None) -> argparse.ArgumentParser:
+    """Make the parser of a benchmark from its name, its docstring, and what a quick run does, if there is one."""
+    made = argparse.ArgumentParser(prog=f"python -m benchmarks.{name}", description=about.splitlines()[0])
+    if quick:
+        made.add_argument("--quick", action="store_true", help=f"{quick}; nothing is stored")
+    made.add_argument("--json", type=Path, default=RESULTS, help="folder for the results")
+    return made
 
 
 def seconds(work: Callable, device: str = "cpu") -> tuple[float, float]:

@@ -4,7 +4,6 @@ Two rounds of methods of StoCFL's Table 1 (Rotated MNIST, 4,800 clients, a tenth
 MNIST), and one round of FedAvg over 500 clients that hold a ResNet18. Nothing is scored.
 """
 
-import argparse
 import resource
 import sys
 import tempfile
@@ -36,9 +35,8 @@ def rounds(simulation, count: int = 2) -> None:
 
 def main(argv: list[str] | None = None) -> int:
     """Measure what is asked for, print the table, store it."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.memory", description=__doc__.splitlines()[0])
+    parser = measure.parser("memory", __doc__)
     parser.add_argument("only", nargs="*", help=f"of {', '.join((*LABELS, RESNET))}; all if none is given")
-    parser.add_argument("--json", type=Path, default=measure.RESULTS, help="folder for the results")
     options = parser.parse_args(argv)
     torch.set_num_threads(1)
     rows, federation = [], None

@@ -19,7 +19,6 @@ still has ``jax.tree_map``. ::
     ../peers/bin/python -m benchmarks.peers
 """
 
-import argparse
 import copy
 import os
 import sys
@@ -28,7 +27,6 @@ from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
 from importlib.util import find_spec
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -216,10 +214,8 @@ def loss(logits: Callable[[Tensor], Tensor], clients: Clients) -> float:
 
 def main(argv: list[str] | None = None) -> int:
     """Measure the peers that are installed, print the table, store it."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.peers", description=__doc__.splitlines()[0])
+    parser = measure.parser("peers", __doc__, "few clients, two pairs")
     parser.add_argument("only", nargs="*", help="workloads whose names start so; all if none is given")
-    parser.add_argument("--quick", action="store_true", help="few clients, two pairs; nothing is stored")
-    parser.add_argument("--json", type=Path, default=measure.RESULTS, help="folder for the results")
     options = parser.parse_args(argv)
     torch.set_num_threads(1)
     os.environ |= {"XLA_FLAGS": "--xla_cpu_multi_thread_eigen=false", "JAX_PLATFORMS": "cpu"}

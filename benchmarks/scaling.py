@@ -4,9 +4,7 @@ One thing changes at a time, from a federation of 1,000 clients with 50 images e
 StoCFL's network for five steps a round. One round of FedAvg is measured, without scoring.
 """
 
-import argparse
 import sys
-from pathlib import Path
 
 import torch
 
@@ -45,11 +43,9 @@ def point(setting: dict, repeats: int, device: str = "cpu") -> dict:
 
 def main(argv: list[str] | None = None) -> int:
     """Measure every axis, print the table, store it."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.scaling", description=__doc__.splitlines()[0])
+    parser = measure.parser("scaling", __doc__, "the smallest of each axis, once")
     parser.add_argument("only", nargs="*", help="axes; all if none is given")
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--quick", action="store_true", help="the smallest of each axis, once; nothing is stored")
-    parser.add_argument("--json", type=Path, default=measure.RESULTS, help="folder for the results")
     options = parser.parse_args(argv)
     torch.set_num_threads(1)
     rows = []

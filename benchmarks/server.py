@@ -5,11 +5,9 @@ A round is timed on one core, once the first one is over; what passes in the cli
 what a method does once before training, which has a column of its own.
 """
 
-import argparse
 import statistics
 import sys
 import time
-from pathlib import Path
 
 import torch
 
@@ -65,9 +63,8 @@ def server_work(label: str) -> dict:
 
 def main(argv: list[str] | None = None) -> int:
     """Measure, print the table, store it."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.server", description=__doc__.splitlines()[0])
+    parser = measure.parser("server", __doc__)
     parser.add_argument("only", nargs="*", help="labels of the protocol; all but fedcg if none is given")
-    parser.add_argument("--json", type=Path, default=measure.RESULTS, help="folder for the results")
     options = parser.parse_args(argv)
     torch.set_num_threads(1)
     labels = options.only or [name for name in protocols.protocols()[PROTOCOL]["methods"] if name != "fedcg"]

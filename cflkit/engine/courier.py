@@ -261,6 +261,7 @@ def dask(where: str | int) -> Iterator[Executor]:
         raise ModuleNotFoundError(line) from None
     with contextlib.ExitStack() as stack:
         if not isinstance(where, str):
-            local = {"host": "127.0.0.1", "dashboard_address": None, "threads_per_worker": 1}
+            local = {"host": "127.0.0.1", "dashboard_address": None, "threads_per_worker": 1,
+                     "silence_logs": logging.ERROR}  # a busy machine's worker that ends late is no news
             where = stack.enter_context(LocalCluster(n_workers=where, **local))
         yield stack.enter_context(Client(where)).get_executor()
