@@ -51,6 +51,11 @@ def one_of(name: str, value: object, choices: Iterable) -> None:
     require(known, name, value, "one of " + ", ".join(map(str, choices)))
 
 
+def distinct(name: str, value: object, seen: Sequence) -> None:
+    """Require that no two true clusters show the same; `seen` is what each of them shows."""
+    require(len(set(seen)) == len(seen), name, value, "all different, or two true clusters would be one")
+
+
 # ---------------------------------------------------------------------- declared once
 @dataclass(frozen=True)
 class Range:
@@ -81,6 +86,7 @@ class Range:
         return f"greater than {self.low:g}" if self.open_low else f"{self.low:g} or more"
 
 
+LARGEST = 1e30  # of a number: single precision holds it, and a few products of it with others
 Count = Annotated[int, Range(1)]
 Natural = Annotated[int, Range(0)]
 Weight = Annotated[float, Range(0)]
@@ -146,8 +152,10 @@ def accepts(hint: Any, value: object) -> bool:
 
 
 def declared(name: str, value: object, hint: Any) -> None:
-    """Require that a value fits an annotation."""
+    """Require that a value fits an annotation, and that a number is not beyond `LARGEST`."""
     require(accepts(hint, value), name, value, allowed(hint))
+    beyond = isinstance(value, Real) and abs(value) > LARGEST
+    require(not beyond, name, value, f"at most {LARGEST:g}, so that single precision holds it")
 
 
 @cache

@@ -79,6 +79,7 @@ def _set(given, path, value):
         ("federation.validating", True, r"federation: validating = True: must be given with validation_fraction"),
         ("federation.validating", "yes", r"federation: validating = 'yes': must be"),
         ("federation.builder", "rotatd", r"federation: builder = 'rotatd': .*the nearest is rotated"),
+        ("federation.images", ["digits", "digits"], r"federation: images = .*: must be all different, or two true"),
         ("federation.images", "digts", r"federation: images = 'digts': .*the nearest is digits"),
         ("federation.client", 8, r"federation: key = 'client': .*the nearest is clients"),
         ("federation.clients", "8", "federation: clients = '8': must be an integer, 1 or more or"),

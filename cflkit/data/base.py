@@ -9,7 +9,19 @@ from typing import Annotated, ClassVar, Literal
 import numpy as np
 import torch
 
-from cflkit.checks import Checked, Count, Inside, Positive, Range, Some, declared, known, parameters, require
+from cflkit.checks import (
+    Checked,
+    Count,
+    Inside,
+    Natural,
+    Positive,
+    Range,
+    Some,
+    declared,
+    known,
+    parameters,
+    require,
+)
 from cflkit.data.domains import Atlas, Domain
 from cflkit.data.federation import Federation
 from cflkit.data.images import Images
@@ -44,7 +56,7 @@ class Builder(Checked):
     name: ClassVar[str]
     joins: ClassVar[bool] = False  # whether it takes several datasets
 
-    seed: int = 0
+    seed: Natural = 0
     test: Literal["cluster", "all", "own"] = "cluster"
     test_fraction: Inside = 0.2
     pooled: bool = False

@@ -16,7 +16,7 @@ from typing import Literal
 
 import numpy as np
 
-from cflkit.checks import Count, Natural, Some, declared, known, require
+from cflkit.checks import Count, Natural, Some, declared, distinct, known, require
 from cflkit.data import images as pictures
 from cflkit.data.base import Alpha, Builder, Clustered, deal_domains
 from cflkit.data.domains import Atlas, Domain, join, shift
@@ -39,6 +39,7 @@ class Rotated(Clustered):
     groups: Some[Some[Natural]] | None = None
 
     def domains(self, images):
+        distinct("degrees", self.degrees, [d % 360 for d in self.degrees])
         return images, [Domain(d, labels=group) for d in self.degrees for group in self.groups or [None]]
 
 
@@ -50,6 +51,7 @@ class Shifted(Clustered):
     shifts: Some[int] = (0, 3, 6, 9)
 
     def domains(self, images):
+        distinct("shifts", self.shifts, [by % images.classes for by in self.shifts])
         return images, [shift(images, by) for by in self.shifts]
 
 
@@ -159,6 +161,7 @@ class Mixed(Builder):
     alpha: Alpha = 1.0
 
     def make(self, images):
+        distinct("degrees", self.degrees, [d % 360 for d in self.degrees])
         atlas, rows = Atlas(images, [Domain(d) for d in self.degrees]), self.rows(images)
         strata = [atlas.stock(d, rows) for d in range(len(self.degrees))]
         law = laws(self.alpha, "per_class", len(strata), self.clients, self.seed)

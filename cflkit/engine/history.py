@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from cflkit.engine.memory import Memory
+from cflkit.engine.memory import Memory, writing
 
 
 @dataclass
@@ -45,5 +45,6 @@ class History:
         for name in frame.columns[frame.map(lambda v: isinstance(v, list)).any()]:
             frame[name] = frame[name].map(lambda v: " ".join(map(str, v)) if isinstance(v, list) else v)
         partial = Path(f"{path}.part")
-        frame.to_csv(partial)
+        with writing(partial):
+            frame.to_csv(partial)
         os.replace(partial, path)

@@ -33,6 +33,7 @@ from cflkit.engine.sgd import SGD
 from cflkit.models import Model, build
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
+MOST_ROUNDS = 1_000_000  # all of them are drawn before the first
 CPU_CHUNK = 32  # clients trained and held together on a CPU
 
 
@@ -60,8 +61,12 @@ def schedule(
         One for each of the rounds 1..T.
     """
     declared("participation", participation, Fraction)
+    require(rounds <= MOST_ROUNDS, "rounds", rounds, f"at most {MOST_ROUNDS}")
     if arrival is not None:
+        whole = arrival.dim() == 1 and not (arrival.is_floating_point() or arrival.dtype == torch.bool)
+        require(whole, "arrival", f"{arrival.dtype} of shape {tuple(arrival.shape)}", "integers (N,), one a client")
         require(len(arrival) == clients, "len(arrival)", len(arrival), f"the number of clients, {clients}")
+        require(int(arrival.min()) >= 1, "min(arrival)", int(arrival.min()), "1 or more: rounds are counted from 1")
         require(int(arrival.min()) <= 1, "min(arrival)", int(arrival.min()), "1, so that round 1 has a client")
     drawn = []
     for t in range(1, rounds + 1):

@@ -271,6 +271,7 @@ def build(name: str, shape: Shape = (1, 28, 28), classes: int = 10) -> nn.Module
     """
     wide = re.fullmatch(r"mlp([1-9]\d*)", name)
     require(bool(wide) or name in _NETS, "name", name, f"one of {', '.join(_NETS)}, or mlp<width>")
+    require(not wide or len(wide[1]) < 6, "name", name, "at most mlp99999")
     least, make = (1, partial(MLP, width=int(wide[1]))) if wide else _NETS[name]
     require(
         len(shape) == 3 and shape[0] >= 1 and min(shape[1:]) >= least,

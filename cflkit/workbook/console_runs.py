@@ -27,6 +27,7 @@ from cflkit.workbook import (
 
 GOES_ON = "; the same command goes on from the last checkpoint"
 AGAIN = "; the same command runs what is missing"
+MANY_SEEDS = 10_000
 RULE = """VALUE is a number, a word, true, false, null, or a list such as [0,90]."""
 
 
@@ -309,6 +310,8 @@ def _seeds(text: str) -> list[int]:
     for end in ends:
         if end[0] > end[-1]:
             raise argparse.ArgumentTypeError(f"{text}: must go upwards, such as {end[-1]}-{end[0]}")
+    if max(max(end) for end in ends) >= 2**32 or sum(end[-1] - end[0] for end in ends) >= MANY_SEEDS:
+        raise argparse.ArgumentTypeError(f"{text}: must be at most {MANY_SEEDS} seeds, each below 2**32")
     return sorted({seed for end in ends for seed in range(end[0], end[-1] + 1)})
 
 

@@ -188,7 +188,7 @@ def provenance() -> dict:
 
     try:
         commit = git("rev-parse", "--short=12", "HEAD")
-        changed = bool(git("status", "--porcelain", "--untracked-files=no", "--", "cflkit", "book/papers"))
+        changed = bool(git("status", "--porcelain", "--", "cflkit", "book/papers"))  # new files count, too
     except (OSError, subprocess.SubprocessError):
         commit, changed = None, None
     return {

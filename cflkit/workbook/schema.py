@@ -24,6 +24,7 @@ from cflkit.checks import (
     Range,
     Weight,
     declared,
+    distinct,
     known,
     require,
 )
@@ -129,9 +130,11 @@ def check_model(name: str) -> None:
 
 
 def check_images(names: str | Sequence[str] | None) -> None:
-    """Require that there are data sets of these names."""
-    for name in [names] if isinstance(names, str) else names or [None]:
+    """Require that there are data sets of these names, each named once."""
+    every = [names] if isinstance(names, str) else names or [None]
+    for name in every:
         known([*images.names(), *PACKED], name, "images")
+    distinct("images", every, every)
 
 
 def check_run(method: Mapping, federation: Mapping, local: Mapping) -> None:
