@@ -98,11 +98,11 @@ class Places:
     turned : Buffer
         A dense layer's inputs, one image after the other.
     kept, passing : int
-        Numbers in each arena.
+        Numbers in each arena, those given at the start included.
     """
 
-    def __init__(self, plan: Plan, lanes: int):
-        self.lanes, self.kept, self.passing = lanes, 0, 0
+    def __init__(self, plan: Plan, lanes: int, kept: int = 0, passing: int = 0):
+        self.lanes, self.kept, self.passing = lanes, kept, passing
         layers, flat = plan.layers, (0, 0)
         around = [layer.padding for layer in layers] + [flat]
         shapes = [plan.shape] + [layer.out for layer in layers]
@@ -175,14 +175,14 @@ def convolve(f: Kernel, layer: Conv, source: Buffer, target: Buffer, winners: Bu
                 for j in range(size):
                     values = [total.get() for total in sums[j]]
                     if layer.pool:
-                        _pool(f, layer, values, (k + j, y, x), target, winners)
+                        pool(f, layer, values, (k + j, y, x), target, winners)
                         continue
                     for value, (_, dx) in zip(values, pixels, strict=True):
                         value = f.rectified(value, value) if layer.relu else value
                         f.put(value, target, target.inside(k + j, y, x + dx))
 
 
-def _pool(f: Kernel, layer: Conv, values: list, spot: tuple, target: Buffer, winners: Buffer) -> None:
+def pool(f: Kernel, layer: Conv, values: list, spot: tuple, target: Buffer, winners: Buffer) -> None:
     """Store the largest of four pixels, the first of equals, or one that is not a number; and which it was."""
     best, place = values[0], f.constant(0, f.code.places)
     for i, value in enumerate(values[1:], 1):
@@ -199,22 +199,32 @@ def _pool(f: Kernel, layer: Conv, values: list, spot: tuple, target: Buffer, win
 
 def spread(f: Kernel, layer: Conv, target: Buffer, winners: Buffer | None, slopes: Buffer, full: Buffer) -> None:
     """Take derivatives back through pooling and ReLU; those by the biases are their sums."""
-    zero = f.constant(0.0)
     with f.loop(0, layer.filters) as k:
-        total = Sum(f, zero)
+        total = Sum(f, f.constant(0.0))
         with f.loop(0, layer.out[1]) as y, f.loop(0, layer.out[2]) as x:
-            slope = f.get(slopes, slopes.at(k, y, x))
             if layer.pool:
-                place = f.get(winners, winners.at(k, y, x), f.code.places)
-                for i in range(4):
-                    here = f.b.icmp_signed("==", place, f.constant(i, f.code.places))
-                    f.put(f.b.select(here, slope, zero), full, full.at(k, y * 2 + i // 2, x * 2 + i % 2))
-                slope = f.b.select(f.b.icmp_signed("==", place, f.constant(4, f.code.places)), zero, slope)
-            elif layer.relu:
-                slope = f.rectified(slope, f.get(target, target.inside(k, y, x)))
-                f.put(slope, full, full.at(k, y, x))
-            total.add(slope)
+                corners = [full.at(k, y * 2 + i // 2, x * 2 + i % 2) for i in range(4)]
+            else:
+                corners = [full.at(k, y, x)]
+            slope = f.get(slopes, slopes.at(k, y, x))
+            total.add(through(f, layer, slope, (k, y, x), corners, target, winners, full))
         f.add_lanes(f.g, k + layer.bias, [total.get()])
+
+
+def through(f: Kernel, layer: Conv, slope: ir.Value, spot: tuple, corners: list, target: Buffer,
+            winners: Buffer | None, full: Buffer) -> ir.Value:  # fmt: skip
+    """Store a derivative where it belongs in a window; what passes through ReLU is returned."""
+    zero = f.constant(0.0)
+    if layer.pool:
+        place = f.get(winners, winners.at(*spot), f.code.places)
+        for i, corner in enumerate(corners):
+            here = f.b.icmp_signed("==", place, f.constant(i, f.code.places))
+            f.put(f.b.select(here, slope, zero), full, corner)
+        return f.b.select(f.b.icmp_signed("==", place, f.constant(4, f.code.places)), zero, slope)
+    if layer.relu:
+        slope = f.rectified(slope, f.get(target, target.inside(*spot)))
+        f.put(slope, full, corners[0])
+    return slope
 
 
 def convolve_weights(f: Kernel, layer: Conv, source: Buffer, full: Buffer) -> None:
@@ -255,7 +265,7 @@ def convolve_inputs(f: Kernel, layer: Conv, full: Buffer, to: Buffer) -> None:
     (high, wide), (up, left) = layer.kernel, layer.padding
     together = 4
     sizes = tiles(channels, (f.code.registers - (6 if f.code.registers > 16 else 4)) // together)
-    for begin, count, step, meets in _rows(width, left, wide, beside, together):
+    for begin, count, step, meets in across(width, left, wide, beside, together):
         for first, groups, size in sizes:
             with f.loop(0, groups) as t, f.loop(0, height) as y, f.loop(0, count) as tile:
                 c, x, row = t * size + first, tile * step + begin, y + up
@@ -279,7 +289,7 @@ def convolve_inputs(f: Kernel, layer: Conv, full: Buffer, to: Buffer) -> None:
                         f.put(total.get(), to, to.at(c + j, y, x + p))
 
 
-def _rows(width: int, left: int, wide: int, beside: int, most: int) -> list[tuple[int, int, int, list[range]]]:
+def across(width: int, left: int, wide: int, beside: int, most: int) -> list[tuple[int, int, int, list[range]]]:
     """Cut a row of inputs into tiles: (first pixel, how many, pixels in one, kernel columns each meets)."""
     found: list[tuple[int, int, int, list[range]]] = []
     begin = 0

@@ -98,11 +98,11 @@ def compiled(plan: Plan, dtype: torch.dtype, machine: Machine) -> bytes:
     """Write a plan's kernels and have LLVM compile them into an object."""
     from llvmlite import binding
 
-    from cflkit.engine.fast.compiled import kernels, program, writing
+    from cflkit.engine.fast.compiled import program, writing
 
     size = dtype.itemsize
     code = writing.Code(binding.get_process_triple(), size, machine.width // size, machine.registers)
-    program.write(code, plan, kernels.Places(plan, code.lanes))
+    program.write(code, plan)
     target = _target(machine)
     module = binding.parse_assembly(str(code.module))
     module.verify()
@@ -229,16 +229,16 @@ class Kernels:
     def __init__(self, plan: Plan, dtype: torch.dtype, machine: Machine):
         from llvmlite import binding
 
-        from cflkit.engine.fast.compiled.kernels import Places
+        from cflkit.engine.fast.compiled.program import places_of
 
         self.plan, self.dtype = plan, dtype
         self.lanes = machine.width // dtype.itemsize
-        places = Places(plan, self.lanes)
+        places = places_of(plan, self.lanes)
         self._sizes = places.kept, places.passing
         name = key(plan, dtype, machine)
         code = kept(name, lambda: compiled(plan, dtype, machine))
         real = ctypes.c_float if dtype == torch.float32 else ctypes.c_double
-        signatures = {"look": [_p] * 3 + [_i, _p, _p, _i, _p], "back": [_p] * 3 + [_i, _p, _p, _i],
+        signatures = {"look": [_p] * 3 + [_i, _p, _p, _p, _i, _p], "back": [_p] * 3 + [_i, _p, _p, _i],
                       "pixels": [_p] * 3 + [_i, _p, _p, _i, _p]}  # fmt: skip
         if isinstance(plan.layers[-1], Dense):
             signatures["slope"] = [_p] * 7 + [_i, real]
@@ -272,10 +272,10 @@ class Kernels:
         out = torch.empty(len(order), self.plan.outputs, dtype=self.dtype)
         if len(order):
             self._check(w, x, order)
-            mine, _, g, _ = self._arenas()
+            mine, passing, g, _ = self._arenas()
             apart = 0 if keep is None else self._sizes[0] // self.lanes
             arena = mine if keep is None else keep
-            self._call["look"](*_at(w, g, arena), apart, *_at(x, order), len(order), *_at(out))
+            self._call["look"](*_at(w, g, arena), apart, *_at(passing, x, order), len(order), *_at(out))
         return out
 
     def back(self, w: Tensor, keep: Tensor, slopes: Tensor, g: Tensor) -> None:

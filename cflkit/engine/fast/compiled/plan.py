@@ -13,6 +13,7 @@ from functools import cached_property
 from torch import nn
 
 Shape = tuple[int, int, int]
+FILTERS = 16  # numbers in the widest vector
 
 
 @dataclass(frozen=True)
@@ -86,10 +87,27 @@ class Plan:
         c, height, width = self.layers[-1].out
         return c * height * width
 
+    @property
+    def convolutions(self) -> tuple[Conv, ...]:
+        """The layers before the dense ones."""
+        return tuple(layer for layer in self.layers if isinstance(layer, Conv))
+
     def front(self) -> "Plan":
         """The convolutions alone, without the dense layers behind them."""
-        layers = tuple(layer for layer in self.layers if isinstance(layer, Conv))
+        layers = self.convolutions
         return Plan(self.shape, layers, self.layers[len(layers)].weight)
+
+    def rest(self) -> "Plan":
+        """The dense layers alone, without the convolutions before them."""
+        layers = self.convolutions
+        return replace(self, shape=layers[-1].out, layers=self.layers[len(layers) :])
+
+    @property
+    def wide(self) -> bool:
+        """Whether channels go into the lanes: all filters fill whole vectors, and every output meets a pixel."""
+        layers = self.convolutions
+        near = all(p < k for layer in layers for p, k in zip(layer.padding, layer.kernel, strict=True))
+        return bool(layers) and near and all(layer.filters % FILTERS == 0 for layer in layers)
 
 
 def plan_of(module: nn.Module, shape: Shape) -> Plan | None:

@@ -8,22 +8,12 @@ and back. Around it all runs stochastic gradient descent. :func:`write` lists wh
 from __future__ import annotations  # LLVM's types are named in annotations; the book's pages do without the package
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from llvmlite import ir
 
-from cflkit.engine.fast.compiled.kernels import (
-    Buffer,
-    Kernel,
-    Places,
-    convolve,
-    convolve_inputs,
-    convolve_weights,
-    dense,
-    dense_inputs,
-    dense_weights,
-    rectify,
-    spread,
-)
+from cflkit.engine.fast.compiled import channels, kernels
+from cflkit.engine.fast.compiled.kernels import Buffer, Kernel
 from cflkit.engine.fast.compiled.plan import Conv, Dense, Plan
 from cflkit.engine.fast.compiled.writing import I32, I64, POINTER, Code, Function, Int, Sum
 
@@ -55,9 +45,10 @@ def gather(code: Code, plan: Plan, to: Buffer) -> Function:
 
 
 def rows(code: Code, buffer: Buffer, name: str, out: bool) -> Function:
-    """Write ``name(arena, table, count)``: copy a buffer's lanes to rows of a table (count, numbers), or back."""
-    f = Function(code, name, "ppi")
-    arena, table, count = f.arguments
+    """Write ``name(kept, passing, table, count)``: copy a buffer's lanes to rows of a table, or back."""
+    f = Function(code, name, "pppi")
+    kept, passing, table, count = f.arguments
+    arena = kept if buffer.kept else passing
     length = buffer.size // buffer.lanes
     with f.loop(0, count if out else code.lanes) as lane:
         row = (lane if out else f.least(lane, count - 1)) * length
@@ -160,94 +151,229 @@ def shift(code: Code, size: int) -> Function:
     return f.end()
 
 
-# ---------------------------------------------------------------------- the whole network
-def layers(code: Code, plan: Plan, places: Places) -> tuple[Function, Function, Function]:
-    """Write ``forward(w, g, kept, passing)``, and likewise ``backward`` to the weights and ``towards`` the images.
+# ---------------------------------------------------------------------- a network's stages
+@dataclass
+class Stages:
+    """What is done to a group of at most W images that lie in the arena.
 
-    The images lie in the arena.
+    Attributes
+    ----------
+    pack_ahead, pack_back, finish : Function
+        ``(w, g, kept, passing)``: to be called before images go ahead, before they go back, when all are back.
+    forward, backward, towards : Function
+        ``(w, g, kept, passing, count)``: ahead, back to the weights, back to the images.
+    read : Function
+        ``(kept, x, order, count)``: put images into the arena.
+    give, take, show : Function
+        ``(kept, passing, table, count)``: outputs to a table, derivatives by them from one, those by images to one.
+    logits : tuple of Buffer
+        The outputs and the derivatives by them, if images are in the lanes there.
     """
+
+    pack_ahead: Function
+    pack_back: Function
+    finish: Function
+    forward: Function
+    backward: Function
+    towards: Function
+    read: Function | None
+    give: Function
+    take: Function
+    show: Function | None
+    logits: tuple[Buffer, Buffer] | None
+
+
+def _kernel(code: Code, kernel: Callable, i: int, *arguments) -> Function:
+    """A kernel of layer `i` as a function of its own."""
+    f = Kernel(code, f"{kernel.__name__}_{i}")
+    kernel(f, *arguments)
+    f.made.attributes.add("noinline")
+    return f.end()
+
+
+def _chain(code: Code, name: str, parts: list[Function], kinds: str = "ppppi") -> Function:
+    """A function ``(w, g, kept, passing, ...)`` that calls functions of these four one after the other."""
+    f = Function(code, name, kinds)
+    for part in parts:
+        f.call(part, *f.arguments[:4])
+    return f.end()
+
+
+def by_images(code: Code, plan: Plan, places: kernels.Places, behind: bool = False) -> Stages:
+    """The stages of a network with images in the lanes, or of the dense layers `behind` the convolutions of one."""
     ahead: list[Function] = []
     back: list[Function] = []
     to_images: list[Function] = []
     values, slopes = places.values, places.slopes
-
-    def add(to: list[Function], kernel: Callable, *arguments) -> None:
-        f = Kernel(code, f"{kernel.__name__}_{len(ahead)}")
-        kernel(f, *arguments)
-        f.made.attributes.add("noinline")
-        to.append(f.end())
-
     for i, layer in enumerate(plan.layers):
         source, target, slope, to = values[i], values[i + 1], slopes[i + 1], slopes[i]
         winners, full = places.winners[i], places.full[i]
-        down: list[Function] = []  # one layer's kernels on the way back: through ReLU, by its weights and inputs
+        # one layer's kernels on the way back: through ReLU, by its weights and inputs
         if isinstance(layer, Conv):
-            add(down, spread, layer, target, winners, slope, full)
-            add(down, convolve_weights, layer, source, full)
-            add(down, convolve_inputs, layer, full, to)
-            add(ahead, convolve, layer, source, target, winners)
+            through = _kernel(code, kernels.spread, i, layer, target, winners, slope, full)
+            by_weights = _kernel(code, kernels.convolve_weights, i, layer, source, full)
+            by_inputs = _kernel(code, kernels.convolve_inputs, i, layer, full, to)
+            ahead.append(_kernel(code, kernels.convolve, i, layer, source, target, winners))
         else:
-            add(down, rectify, layer, target, slope)
-            add(down, dense_weights, layer, source, slope, places.turned)
-            add(down, dense_inputs, layer, slope, to)
-            add(ahead, dense, layer, source, target)
-        through, by_weights, by_inputs = down
+            through = _kernel(code, kernels.rectify, i, layer, target, slope)
+            by_weights = _kernel(code, kernels.dense_weights, i, layer, source, slope, places.turned)
+            by_inputs = _kernel(code, kernels.dense_inputs, i, layer, slope, to)
+            ahead.append(_kernel(code, kernels.dense, i, layer, source, target))
+        back = [through, by_weights, *([by_inputs] if i or behind else []), *back]
+        to_images = [through, by_inputs, *to_images]
+    return Stages(
+        *(_chain(code, f"{name}_nothing", [], "pppp") for name in ("pack_ahead", "pack_back", "finish")),
+        *(_chain(code, f"{name}_by_images", parts)
+          for name, parts in (("forward", ahead), ("backward", back), ("towards", to_images))),
+        None if behind else gather(code, plan, values[0]),
+        rows(code, values[-1], "give", out=True), rows(code, slopes[-1], "take", out=False),
+        None if behind else rows(code, slopes[0], "show", out=True), (values[-1], slopes[-1]),
+    )  # fmt: skip
+
+def by_channels(code: Code, plan: Plan, places: channels.Places) -> Stages:
+    """The stages of a wide network: convolutions image by image, dense layers with images in the lanes."""
+    dense = by_images(code, plan.rest(), places.dense, behind=True) if places.dense else None
+    packs, ahead, back, to_images = _one_image(code, plan, places)
+    values, slopes, apart = places.values, places.slopes, places.apart
+    size, pixels = plan.shape[0], plan.shape[0] * plan.shape[1] * plan.shape[2]
+    image_in = channels.ordered(code, values[0], size, "image_in", out=False)
+    image_out = channels.ordered(code, slopes[0], size, "image_out", out=True)
+    features_out = channels.ordered(code, values[-1], values[-1].shape[2], "features_out", out=True)
+    features_in = channels.ordered(code, slopes[-1], slopes[-1].shape[2], "features_in", out=False)
+
+    read = Function(code, "gather", "pppi")
+    kept, x, order, count = read.arguments
+    with read.loop(0, count) as n:
+        read.call(image_in, read.at(kept, n * apart), read.at(x, read.integer(order, n) * pixels), 1)
+
+    forward = Function(code, "forward", "ppppi")
+    kept, count = forward.arguments[2], forward.arguments[4]
+    _for_each(forward, ahead, apart)
+    if dense:
+        begin = places.dense.values[0].start
+        with forward.loop(0, code.lanes) as lane:  # lanes that are left over hold the last image
+            image = forward.at(kept, forward.least(lane, count - 1) * apart)
+            forward.call(features_out, image, forward.at(kept, lane + begin), code.lanes)
+        forward.call(dense.forward, *forward.arguments)
+    ways = []
+    for name, parts in (("backward", back), ("towards", to_images)):
+        f = Function(code, name, "ppppi")
+        kept, passing, count = f.arguments[2:]
+        if dense:
+            f.call(getattr(dense, name), *f.arguments)
+            with f.loop(0, count) as n:
+                table = f.at(passing, n + places.dense.slopes[0].start)
+                f.call(features_in, f.at(kept, n * apart), table, code.lanes)
+        _for_each(f, parts, apart)
+        ways.append(f.end())
+    return Stages(
+        *packs, forward.end(), *ways, read.end(),
+        dense.give if dense else _each_row(code, "give", features_out, apart, plan.outputs),
+        dense.take if dense else _each_row(code, "take", features_in, apart, plan.outputs),
+        _each_row(code, "show", image_out, apart, pixels), dense.logits if dense else None,
+    )  # fmt: skip
+
+
+def _one_image(code: Code, plan: Plan, places: channels.Places) -> tuple[list[Function], ...]:
+    """Kernels of a wide network: packing; one image ahead, back, and towards it."""
+    pack_ahead, pack_back, finish = parts = [], [], []
+    ahead: list[Function] = []
+    back: list[Function] = []
+    to_images: list[Function] = []
+    values, slopes = places.values, places.slopes
+    for i, layer in enumerate(plan.convolutions):
+        source, target, slope, to = values[i], values[i + 1], slopes[i + 1], slopes[i]
+        winners, full, grown = places.winners[i], places.full[i], places.grown[i]
+        weights, turned = places.ahead[i], places.back[i]
+        pack_ahead.append(_kernel(code, channels.pack_ahead, i, layer, weights))
+        pack_back.append(_kernel(code, channels.pack_back, i, layer, turned))
+        finish.append(_kernel(code, channels.add_grown, i, layer, grown))
+        ahead.append(_kernel(code, channels.convolve, i, layer, source, target, winners, places.rows[i], weights))
+        through = _kernel(code, channels.spread, i, layer, target, winners, slope, full)
+        by_weights = _kernel(code, channels.convolve_weights, i, layer, source, full, grown)
+        by_inputs = _kernel(code, channels.convolve_inputs, i, layer, full, to, turned)
         back = [through, by_weights, *([by_inputs] if i else []), *back]
         to_images = [through, by_inputs, *to_images]
-    found = []
-    for name, parts in (("forward", ahead), ("backward", back), ("towards", to_images)):
-        f = Kernel(code, name)
+    names = "pack_ahead", "pack_back", "finish"
+    packs = [_chain(code, name, part, "pppp") for name, part in zip(names, parts, strict=True)]
+    return packs, ahead, back, to_images
+
+
+def _for_each(f: Function, parts: list[Function], apart: int) -> None:
+    """Call functions of one image for each of the images in the arena."""
+    w, g, kept, passing, count = f.arguments
+    with f.loop(0, count) as n:
         for part in parts:
-            f.call(part, *f.arguments)
-        found.append(f.end())
-    return found[0], found[1], found[2]
+            f.call(part, w, g, f.at(kept, n * apart), passing)
 
 
-def write(code: Code, plan: Plan, places: Places) -> None:
+def _each_row(code: Code, name: str, copy: Function, apart: int, length: int) -> Function:
+    """A function ``(kept, passing, table, count)`` that copies each image's row from or to a table."""
+    f = Function(code, name, "pppi")
+    kept, _, table, count = f.arguments
+    with f.loop(0, count) as n:
+        f.call(copy, f.at(kept, n * apart), f.at(table, n * length), 1)
+    return f.end()
+
+
+# ---------------------------------------------------------------------- the whole network
+def places_of(plan: Plan, lanes: int) -> kernels.Places | channels.Places:
+    """Where everything of a plan lies."""
+    return channels.Places(plan, lanes) if plan.wide else kernels.Places(plan, lanes)
+
+
+def write(code: Code, plan: Plan) -> None:
     """Write all that is called from outside; :mod:`cflkit.engine.fast.compiled.library` says what each does."""
-    forward, backward, towards = layers(code, plan, places)
-    read = gather(code, plan, places.values[0])
-    give = rows(code, places.values[-1], "give", out=True)
-    take = rows(code, places.slopes[-1], "take", out=False)
-    show = rows(code, places.slopes[0], "show", out=True)
+    stages = (by_channels if plan.wide else by_images)(code, plan, places_of(plan, code.lanes))
 
-    f = Function(code, "look", "pppippip")
-    w, g, kept, apart, x, order, n, out = f.arguments
+    f = Function(code, "look", "pppipppip")
+    w, g, kept, apart, passing, x, order, n, out = f.arguments
+    f.call(stages.pack_ahead, w, g, kept, passing)
     with f.loop(0, n, code.lanes) as at:
         count, mine = f.least(n - at, code.lanes), f.at(kept, at * apart)
-        f.call(read, mine, x, f.at(order, at, I64), count)
-        f.call(forward, w, g, mine, mine)
-        f.call(give, mine, f.at(out, at * plan.outputs), count)
+        f.call(stages.read, mine, x, f.at(order, at, I64), count)
+        f.call(stages.forward, w, g, mine, passing, count)
+        f.call(stages.give, mine, passing, f.at(out, at * plan.outputs), count)
     f.end()
 
     f = Function(code, "back", "pppippi")
     w, g, kept, apart, passing, table, n = f.arguments
+    f.call(stages.pack_back, w, g, kept, passing)
     with f.loop(0, n, code.lanes) as at:
-        f.call(take, passing, f.at(table, at * plan.outputs), f.least(n - at, code.lanes))
-        f.call(backward, w, g, f.at(kept, at * apart), passing)
+        count, mine = f.least(n - at, code.lanes), f.at(kept, at * apart)
+        f.call(stages.take, mine, passing, f.at(table, at * plan.outputs), count)
+        f.call(stages.backward, w, g, mine, passing, count)
+    f.call(stages.finish, w, g, kept, passing)
     f.end()
 
     f = Function(code, "pixels", "pppippip")
     w, g, kept, apart, passing, table, n, out = f.arguments
     pixels = plan.shape[0] * plan.shape[1] * plan.shape[2]
+    f.call(stages.pack_back, w, g, kept, passing)
     with f.loop(0, n, code.lanes) as at:
-        count = f.least(n - at, code.lanes)
-        f.call(take, passing, f.at(table, at * plan.outputs), count)
-        f.call(towards, w, g, f.at(kept, at * apart), passing)
-        f.call(show, passing, f.at(out, at * pixels), count)
+        count, mine = f.least(n - at, code.lanes), f.at(kept, at * apart)
+        f.call(stages.take, mine, passing, f.at(table, at * plan.outputs), count)
+        f.call(stages.towards, w, g, mine, passing, count)
+        f.call(stages.show, mine, passing, f.at(out, at * pixels), count)
     f.end()
-    if not isinstance(plan.layers[-1], Dense):
-        return
+    if isinstance(plan.layers[-1], Dense):
+        _training(code, plan, stages)
 
-    differ = softmax(code, plan.outputs, places.values[-1], places.slopes[-1])
+
+def _training(code: Code, plan: Plan, stages: Stages) -> None:
+    """Write what needs logits: the gradient of a batch, and steps of gradient descent."""
+    differ = softmax(code, plan.outputs, *stages.logits)
     slope = Function(code, "slope", "pppppppir")
     w, g, kept, passing, x, y, order, n, scale = slope.arguments
+    slope.call(stages.pack_ahead, w, g, kept, passing)
+    slope.call(stages.pack_back, w, g, kept, passing)
     with slope.loop(0, n, code.lanes) as at:
         count, mine = slope.least(n - at, code.lanes), slope.at(order, at, I64)
-        slope.call(read, kept, x, mine, count)
-        slope.call(forward, w, g, kept, passing)
+        slope.call(stages.read, kept, x, mine, count)
+        slope.call(stages.forward, w, g, kept, passing, count)
         slope.call(differ, kept, passing, y, mine, count, scale)
-        slope.call(backward, w, g, kept, passing)
+        slope.call(stages.backward, w, g, kept, passing, count)
+    slope.call(stages.finish, w, g, kept, passing)
     slope.end()
 
     step, to_anchor, aside = update(code, plan.size), pull(code), shift(code, plan.size)
