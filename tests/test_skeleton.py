@@ -63,4 +63,9 @@ def test_code_stands_beside_notes_and_every_exercise_has_a_solution(name):
     exercises = re.findall(r"^:+\{exercise\}\n:label: (\S+)", text(name), re.MULTILINE)
     solutions = re.findall(r"\{solution(?:-start)?\} (\S+)", text(name))
     assert exercises and exercises == solutions
-    assert text(name).split("## Questions to recall")[1].count("{dropdown}") >= 4
+
+
+@pytest.mark.parametrize("name", [*CHAPTERS, "foundations", "baselines"])
+def test_a_chapter_ends_with_questions_and_their_answers(name):
+    asked = re.findall(r"\{dropdown\} .+\?\n+(?![:`]{3})", text(name).split("## Questions to recall")[1])
+    assert len(asked) >= 4
