@@ -29,7 +29,7 @@ INTEGER = re.compile(r"(?<![\w.,/–-])\d[\d,]*(?![\w,.]*\d|\w|\s?%)")
 SMALL = 12
 YEAR = re.compile(r"(?:19|20)\d\d")
 SET_UP = (
-    re.compile(r"(?:[Rr]ounds?|[Ll]ines?|[Ss]eeds?|batch of|best of|clusters of|Tables?|Figures?|Web|×)\s$"),
+    re.compile(r"(?i:rounds?|lines?|seeds?|batch of|best of|clusters of|tables?|figures?|web|×)\s$"),
     re.compile(r"[\s-]?(?:°|×|–\d|(?:\w+ )?(?:units|iterations|operations|k-means|images)|pixels|bits|minutes?"
                r"|rounds|epochs|steps|writers|clients of|multiplications|sums)"),
 )  # fmt: skip
