@@ -67,5 +67,7 @@ def test_one_variable_brings_the_buttons(monkeypatch):
 
 def test_a_page_is_mended_once():
     page = '<script defer src="../_static/scripts/fontawesome.js?digest=1"></script><img alt="a" src="b"><p>c</p>'
-    mended = frame.mend(page)
-    assert mended == '<img loading="lazy" alt="a" src="b"><p>c</p>' and frame.mend(mended) == mended
+    folded = '<summary><span class="toctree-toggle"></span></summary>'
+    mended = frame.mend(page + folded)
+    named = folded.replace("<summary>", '<summary aria-label="pages of this part">')
+    assert mended == '<img loading="lazy" alt="a" src="b"><p>c</p>' + named and frame.mend(mended) == mended

@@ -214,6 +214,9 @@ def test_the_console_the_front_page_and_the_titles_say_the_same(capsys):
         assert f"{paper}: {mark}" in said
         assert f'<a href="{paper}.html">{title}</a><br><small>{mark}</small>' in front
         assert f"[{title}]({paper}.ipynb): {mark}\n" in whole
+    newer = [verdict.newer for paper in pages.CHAPTERS for _, verdict in ledger.verdicts(paper) if verdict.newer]
+    assert sum("†20" in line for line in said) == whole.count("** †</a>") + whole.count("** † |") == len(newer)
+    assert evidence.newer(list(pages.CHAPTERS), records.FOLDER) in whole
     for kind, words in ledger.tally().items():
         counts = ", ".join(f"{count} {word}" for word, count in words.items())
         assert f"claims {kind}: {counts}" in said

@@ -136,13 +136,27 @@ def test_a_good_notebook_passes_and_its_cells_are_counted(tmp_path, capsys):
         ("With $\\tau=0.5$ and `lr=0.1`, Python 3.11, Section 4.2.2: [a](x1.5.md).", []),
         ("A gain of 5.26 points, then −0.11.", ["5.26", "−0.11"]),
         ("```python\nx = 1.5\n```\n\n$$\n1.5\n$$\n\n1.5", ["1.5"]),
-        ("One in 10 of 1,000 clients; 95% of them, 32 units.\n\n::::{grid} 1 1 3 3\n:gutter: 2", []),
+        ("One in 10 of 1,000 images; 95% of them, 32 units.\n\n::::{grid} 1 1 3 3\n:gutter: 2", []),
         ("FedAvg is at 11%, others at 63 to 65% and 53 %.", ["11%", "63 to 65%", "53 %"]),
         ("Of the clusters, 11 of 12 are true.", ["11 of 12"]),
+        ("It reaches 90%.", ["90%"]),
+        ("In round 17, 18 clients leave, and 1,200 stay; 12 do not.", ["18", "1,200"]),
+        ("A 3 × 16 grid, 60°, 28 × 28 pixels, 2,048 dense units, 90-minute, lines 12–14, in 2021, 15 rounds.", []),
+        ("Of 40 clients 13 move.", ["13"]),  # the code beside it has the 40
     ],
 )
 def test_results_typed_in_prose_are_found(text, found):
-    assert proof.typed(text) == found
+    assert proof.typed(text, own={40}) == found
+
+
+def test_integers_of_a_notebooks_code_are_no_results(tmp_path):
+    def says(number):
+        notebook = executed()
+        notebook.cells[0]["source"] += f"\nThere are {number} clients."
+        notebook.cells[1]["source"] += "\nmade_up = 4321"
+        return [line for line in proof.problems(write(tmp_path / "one.ipynb", notebook))[0] if "prose" in line]
+
+    assert says("4,321") == [] and says("4,322") == ["one.ipynb, cell 1: has the number 4,322 typed in its prose"]
 
 
 def test_pages_are_searched_for_typed_results_too(tmp_path, capsys, monkeypatch):

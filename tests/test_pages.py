@@ -60,7 +60,7 @@ def test_dead_links_are_found(tmp_path):
 def test_the_package_page_lists_every_module():
     modules = {path.relative_to(ROOT) for path in (ROOT / "cflkit").rglob("*.py")}
     named = {".".join(path.with_suffix("").parts).removesuffix(".__init__") for path in modules}
-    listed = set((ROOT / "book" / "api.md").read_text().split())
+    listed = set(" ".join(page.read_text() for page in (ROOT / "book").glob("api*.md")).split())
     packages = {"cflkit", "cflkit.data", "cflkit.models", "cflkit.engine", "cflkit.workbook"}
     missing = named - listed - packages - {"cflkit.__main__"}
-    assert not missing, f"book/api.md has no section for {', '.join(sorted(missing))}: add an automodule for each"
+    assert not missing, f"no book/api_*.md has a section for {', '.join(sorted(missing))}: add an automodule each"

@@ -1,10 +1,11 @@
 """Every chapter of a paper is built alike: the answer first, then the idea, and no more than a session can hold."""
 
+import json
 import re
 
 import pytest
 
-from cflkit.workbook import notebooks, parameters
+from cflkit.workbook import notebooks, parameters, reading
 from cflkit.workbook.evidence import CHAPTERS
 
 SECTIONS = [
@@ -13,11 +14,6 @@ SECTIONS = [
 ]  # fmt: skip
 WORDS = 3000
 COLUMNS = 88
-FOLDED = re.compile(
-    r"^(:{3,}|`{3,})\{(?:dropdown|exercise|solution|include|literalinclude|math)[^}]*\}.*?^\1\s*?$"
-    r"|^(:{3,})\{admonition\}[^\n]*\n:class: dropdown.*?^\2\s*?$|\$\$.*?\$\$|^:[a-z-]+:.*?$",
-    re.DOTALL | re.MULTILINE,
-)
 
 
 def cells(name, kind):
@@ -25,16 +21,24 @@ def cells(name, kind):
 
 
 def text(name):
-    return "\n\n".join(map(parameters.code, cells(name, "markdown")))
-
-
-def words(prose):
-    """Count the words that a page shows unasked, exercises aside."""
-    return len(re.findall(r"[A-Za-z][\w'’-]*", FOLDED.sub("", prose.split("\n## Exercises")[0])))
+    return reading.prose(notebooks.chapter(name))
 
 
 def test_what_is_folded_is_not_counted():
-    assert words("one two\n:::{admonition} three\n:class: dropdown\nfour\n:::\nfive\n\n## Exercises\nsix") == 3
+    text = "one two\n:::{admonition} three\n:class: dropdown\nfour\n:::\nfive\n\n## Exercises\nsix"
+    assert reading.words(text) == 3
+
+
+def test_reading_times_are_counted_section_by_section(tmp_path, monkeypatch):
+    path = tmp_path / "one.ipynb"
+    prose = "# T\n" + "a " * 100 + "\n## B\n" + "b " * 249
+    cell = {"cell_type": "markdown", "metadata": {}, "source": f"{prose}\n## Exercises\n" + "c " * 500}
+    path.write_text(json.dumps({"cells": [cell], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}))
+    assert reading.sections(path) == {"B": 2} and reading.minutes(path) == 4
+    monkeypatch.setattr(notebooks, "TIMES", tmp_path)
+    assert reading.told(path) == "Reading takes about 4 minutes: *B* 2. Exercises come on top.\n"
+    (tmp_path / "one.json").write_text('{"seconds": 71.6, "date": "2026-01-02", "processor": "P"}')
+    assert reading.told(path).endswith("The notebook ran in 72 seconds on one core of P, on 2026-01-02.\n")
 
 
 @pytest.mark.parametrize("name", CHAPTERS)
@@ -48,7 +52,7 @@ def test_a_chapter_opens_with_the_answer_and_goes_the_same_way(name):
 
 @pytest.mark.parametrize("name", [*CHAPTERS, "foundations", "baselines"])
 def test_a_chapter_fits_a_session(name):
-    assert words(text(name)) <= WORDS
+    assert reading.words(text(name)) <= WORDS
     lines = [line for cell in cells(name, "code") for line in parameters.code(cell).splitlines()]
     assert [line for line in lines if len(line) > COLUMNS] == []
 
@@ -59,4 +63,9 @@ def test_code_stands_beside_notes_and_every_exercise_has_a_solution(name):
     exercises = re.findall(r"^:+\{exercise\}\n:label: (\S+)", text(name), re.MULTILINE)
     solutions = re.findall(r"\{solution(?:-start)?\} (\S+)", text(name))
     assert exercises and exercises == solutions
-    assert text(name).split("## Questions to recall")[1].count("{dropdown}") >= 4
+
+
+@pytest.mark.parametrize("name", [*CHAPTERS, "foundations", "baselines"])
+def test_a_chapter_ends_with_questions_and_their_answers(name):
+    asked = re.findall(r"\{dropdown\} .+\?\n+(?![:`]{3})", text(name).split("## Questions to recall")[1])
+    assert len(asked) >= 4

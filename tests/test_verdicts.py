@@ -158,7 +158,7 @@ def test_what_was_found_is_told(learnt):
     assert [part.value for part in found.parts] == told
     assert [part.seeds for part in found.parts] == [3, 3, 3]
     assert [len(part.runs) for part in found.parts] == [6, 3, 6]
-    assert str(found) == "holds in part. Holds: a; b. Undecided: c. 3 seeds."
+    assert str(found) == "holds in part. Holds for a and b. Undecided for c. 3 seeds."
     record(learnt, P, "cfl", 0, accuracy=0.95)
     few = verdict(learnt, a={"more": [f"{P}/mdicfl-1", f"{P}/cfl"]}).parts[0]
     assert (few.value, few.seeds, {run["seed"] for run in few.runs}) == ("+0.00", 1, {0})
@@ -184,18 +184,26 @@ def test_mixed_parts_are_told_and_missing_ones_too(learnt):
     seeds(learnt, "ifca", 0.94, 0.95, 0.94)
     good, bad = {"above": f"{P}/ifca", "than": 90}, {"above": f"{P}/ifca", "than": 97}
     open_, absent = {"above": f"{P}/ifca", "than": 94.5}, {"above": f"{P}/oracle", "than": 90}
-    assert str(verdict(learnt, a=good, b=bad)) == "holds in part. Holds: a. Fails: b. 3 seeds."
-    assert str(verdict(learnt, a=good, b=absent)) == "holds in part. Holds: a. Not yet measured: b. 3 seeds."
-    assert str(verdict(learnt, a=bad, b=open_, c=bad)) == "fails in part. Fails: a; c. Undecided: b. 3 seeds."
+    assert str(verdict(learnt, a=good, b=bad)) == "holds in part. Holds for a. Fails for b. 3 seeds."
+    assert str(verdict(learnt, a=good, b=absent)) == "holds in part. Holds for a. Not yet measured for b. 3 seeds."
+    told = "fails in part. Fails for a and c. Undecided for b. 3 seeds."
+    assert str(verdict(learnt, a=bad, b=open_, c=bad)) == told
     assert verdict(learnt, a=open_, b=absent).word == "undecided"
     assert verdict(learnt, a=good, b=good).word == "holds" and verdict(learnt, a=bad, b=bad).word == "fails"
+
+
+def test_parts_whose_names_begin_alike_are_named_once():
+    names = ["Table 1, A", "Table 1, B", "4,800 clients, half, C", "alone"]
+    assert verdicts._listing(names) == " for Table 1 (A; B), 4,800 clients (half, C) and alone"
+    assert verdicts._listing(["from one model, A", "from one model, B"]) == " from one model (A; B)"
+    assert verdicts._listing(["alone"]) == " for alone" and verdicts._listing([""]) == ""
 
 
 def test_parts_without_the_seeds_do_not_count_beside_those_that_have_them(learnt):
     seeds(learnt, "ifca", 0.94, 0.95, 0.94)
     record(learnt, P, "oracle", 0, accuracy=0.94)
     firm, early = {"above": f"{P}/ifca", "than": 90}, {"above": f"{P}/oracle", "than": 95}
-    assert str(verdict(learnt, a=firm, b=early)) == "holds in part. Holds: a. Seems to fail: b. 3 seeds."
+    assert str(verdict(learnt, a=firm, b=early)) == "holds in part. Holds for a. Seems to fail for b. 3 seeds."
     assert verdict(learnt, b=early).word == "seems to fail"
 
 
@@ -220,7 +228,8 @@ def test_a_baseline_that_has_hardly_learnt_or_is_missing_decides_nothing(tmp_pat
     early = "Not judged, as the baseline `fedavg` reached only 50.49 (printed: 91.18)"
     assert str(verdict(tmp_path, a=MORE)) == f"not tested. {early}."
     share = {"ratio": [f"{P}/mdicfl-1/down", f"{P}/ifca/down"], "to": 0.25}
-    assert str(verdict(tmp_path, a=MORE, b=share)) == f"holds in part. {early}: a. Holds: b. 3 seeds."
+    told = f"{early.replace('judged', 'judged for a')}. Holds for b. 3 seeds."
+    assert str(verdict(tmp_path, a=MORE, b=share)) == f"holds in part. {told}"
     record(tmp_path, P, "fedavg", 0, accuracy=halfway + 0.001)
     assert verdict(tmp_path, a=MORE).word == "holds"
 
@@ -253,10 +262,9 @@ def test_a_rule_younger_than_its_runs_says_so(learnt):
     seeds(learnt, "ifca", 0.94, 0.95, 0.94, date="2099-12-30")
     part = {"parts": {"a": {"above": f"{P}/ifca", "than": 90}}}
     for since, told in ((date(2099, 12, 30), False), (date(2099, 12, 31), True)):
-        note = ledger.judge("mdicfl", part | {"since": since}, learnt).note
-        assert ("The rule, of 2099-12-31, is newer than the runs." in note) == told
+        assert ledger.judge("mdicfl", part | {"since": since}, learnt).newer == ("2099-12-31" if told else "")
     seeds(learnt, "ifca", 0.94, 0.95, 0.94, date="2026-11-21")
-    assert f"The rule, of {schema.rules_since()}, is newer" in ledger.judge("mdicfl", part, learnt).note
+    assert ledger.judge("mdicfl", part, learnt).newer == schema.rules_since().isoformat()
 
 
 def test_a_table_that_was_extended_says_so(learnt, monkeypatch):
@@ -312,7 +320,8 @@ def test_printed_numbers_alone_are_internal_consistency(tmp_path):
     claim["parts"]["q"]["rounded"] = 0.005  # 0.94 may be 0.944
     assert ledger.judge("mdicfl", claim, tmp_path).word == "internally consistent"
     claim["parts"]["r"] = {"above": f"{P}/ifca", "than": 90}
-    assert "Internally consistent in print: p; q" in (note := ledger.judge("mdicfl", claim, tmp_path).note), note
+    note = ledger.judge("mdicfl", claim, tmp_path).note
+    assert "In print, internally consistent for p and q." in note
     assert ledger.judge("mdicfl", claim, tmp_path).word == "not tested"
 
 

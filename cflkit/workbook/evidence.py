@@ -53,15 +53,24 @@ def told(paper: str, claim: dict, verdict: Verdict) -> dict[str, str]:
     if decided and len(decided) < len(verdict.parts):
         short.append(f"{len(verdict.parts) - len(decided)} of {len(verdict.parts)} parts not tested yet")
     short.append(verdict.caveats)
+    rule = f"† Rule of {verdict.newer}." if verdict.newer else ""
     return {
         "id": claim["id"],
         "says": ledger.says(paper, claim)[:1].upper() + ledger.says(paper, claim)[1:],
-        "verdict": f"{sign(verdict)} **{verdict.word}**",
+        "verdict": f"{sign(verdict)} **{verdict.word}**{' †' * bool(verdict.newer)}",
         "measured": "<br>".join(short).removesuffix("<br>") if 0 < len(decided) <= FEW else verdict.note,
-        "parts": "<br>".join([*lines, verdict.note]),
+        "parts": "<br>".join(filter(None, [*lines, verdict.note, rule])),
         "kind": ledger.kind(claim, verdict),
         "behind": _behind([run for part in verdict.parts for run in part.runs]),
     }
+
+
+def newer(papers: Sequence[str], folder: Path) -> str:
+    """Say what the sign † beside a verdict means; "" if no claim of these papers has it."""
+    days = {verdict.newer for paper in papers for _, verdict in ledger.verdicts(paper, folder)} - {""}
+    if not days:
+        return ""
+    return f"† The rule is newer than some of the runs that it judges: it is of {' or '.join(sorted(days))}."
 
 
 def apart(kind: str, folder: Path) -> Iterator[tuple[str, ...]]:

@@ -140,6 +140,6 @@ def dots(panels: Mapping[str, Sequence[Row]], method: str) -> Figure:
         axes.set_ylim(len(rows) - 0.4, -0.6)
         axes.set_title(fill(title, 48))
     grid[-1, 0].set_xlabel("accuracy [%]")
-    seed = canvas.dot("measured, one seed", *canvas.look(method), 36)
+    seed = canvas.dot("measured, each seed", *canvas.look(method), 36)
     figure.legend(handles=[Line2D([], [], label="printed", **PRINTED), seed], loc="outside lower center", ncols=2)
     return figure

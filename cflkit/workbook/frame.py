@@ -14,6 +14,7 @@ MENDED = [
     (re.compile(r"<script type=\"text/x-thebe-config\">.*?</script>", re.DOTALL), ""),
     (re.compile(r"<script>kernelName = '[^']*'</script>"), ""),
     (re.compile(r'<a class="headerlink"'), '<a class="headerlink" tabindex="-1"'),  # a stop fewer for each heading
+    (re.compile(r'<summary>(?=<span class="toctree-toggle")'), '<summary aria-label="pages of this part">'),
     (re.compile(r"<img (?!loading)"), '<img loading="lazy" '),  # a chapter's figures come as the reader comes
 ]
 

@@ -2,8 +2,10 @@
 
 import contextlib
 import hashlib
+import json
 import os
 import tempfile
+import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +20,7 @@ KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 # How every kernel starts; it says nothing of its own when it is interrupted.
 START = {"kernel_name": "python3", "extra_arguments": ["--log-level=CRITICAL"]}
 LANGUAGE = {"name": "python", "pygments_lexer": "ipython3"}
+TIMES = places.ROOT / "benchmarks" / "chapters"  # how long each notebook ran: shown, never compared
 
 
 class CellFailed(Exception):
@@ -49,7 +52,7 @@ def refresh(path: Path) -> None:
     """Execute the notebook at `path` in its own folder and store what it prints.
 
     Timings, widget state and the traces of earlier runs are dropped, identifiers are kept or derived from the
-    text of the cell: doing it twice gives the same bytes.
+    text of the cell: doing it twice gives the same bytes. How long a notebook of the book took goes to `TIMES`.
 
     Parameters
     ----------
@@ -79,6 +82,7 @@ def refresh(path: Path) -> None:
         config=Config(KernelManager=sockets()),
         **START,
     )
+    begun = time.perf_counter()
     try:
         with environment(), client.setup_kernel():  # as papermill does: an interrupt passes through
             for number, cell in enumerate(notebook.cells):
@@ -90,6 +94,18 @@ def refresh(path: Path) -> None:
     notebook.metadata.update(kernelspec=KERNEL, language_info=LANGUAGE)
     nbformat.validate(notebook)
     _write(path, nbformat.writes(notebook) + "\n")
+    if path.resolve().parent == places.BOOK:
+        _keep_time(path.stem, time.perf_counter() - begun)
+
+
+def _keep_time(name: str, seconds: float) -> None:
+    """Store how long a notebook ran, when and on what."""
+    from cflkit.workbook import records  # imports PyTorch, which takes seconds
+
+    made = records.provenance()
+    took = {"seconds": round(seconds, 1), "date": made["date"], "processor": made["machine"]["processor"]}
+    places.need_folder("times", TIMES)
+    _write(TIMES / f"{name}.json", json.dumps(took, indent=1) + "\n")
 
 
 def sockets() -> dict[str, str]:

@@ -23,10 +23,12 @@ from cflkit.workbook import (
     factors,
     figures,
     ledger,
+    notebooks,
     pictures,
     places,
     plots,
     protocols,
+    reading,
     records,
     status,
     steps,
@@ -39,7 +41,6 @@ TEMPLATES = places.BOOK / "templates"
 BENCHMARKS = places.ROOT / "benchmarks" / "results"
 MISSING = "not yet measured"
 EACH = "claims", "dots", "finding", "marks", "tables"  # what a paper has of its own
-DOTS = 2  # tables in the figure of a chapter
 MINUS = re.compile(r"(?<![\w`/.-])-(?=\d)")  # a hyphen that is a sign
 NUMBER = re.compile(r"[-+−]?[\d.,]+( ± [\d.]+)?%?|–|")
 
@@ -65,6 +66,8 @@ def write(folder: Path = records.FOLDER, out: Path = OUT, benchmarks: Path = BEN
             _write(out / f"{paper}_{name}.md", typeset(templates.select_template(own).render(paper=paper)))
     for name in ("front", "ledger", "performance", "comparison", "status", "cite"):
         _write(out / f"{name}.md", typeset(templates.get_template(f"{name}.md.jinja").render()))
+    for path in notebooks.chapters():
+        _write(out / f"{path.stem}_time.md", reading.told(path))
     for name in diagrams.described():
         _write(out / f"{name}_diagram.md", diagrams.drawing(name))
     for name, picture in pictures.PICTURES.items():
@@ -83,7 +86,7 @@ def environment(folder: Path, out: Path, benchmarks: Path = BENCHMARKS) -> jinja
     )
     templates.filters |= {"cell": cell, "mean": lambda values: sum(values) / len(values)}
     of_folder: list[Callable] = [tables, beside, covered, states, by_setting, over, stored]
-    of_folder += [evidence.claims, evidence.apart, evidence.strip, evidence.counted, evidence.ran]
+    of_folder += [evidence.claims, evidence.apart, evidence.strip, evidence.counted, evidence.ran, evidence.newer]
     of_folder += [evidence.ready, evidence.score, evidence.gap, evidence.agreeing, evidence.few]
     of_folder += [status.runs, ledger.mark, ledger.tally, ledger.totals, ledger.problems]
     of_folder += [comparison.standings, comparison.ahead, comparison.tuning, comparison.gap_cells, factors.changes]
@@ -210,7 +213,10 @@ def tables(paper: str, folder: Path) -> Iterator[dict]:
 
 
 def beside(paper: str, folder: Path) -> dict[str, list[Row]]:
-    """Give the rows of a paper's tables of accuracy, by title, that stand beside printed ones, most seeds first."""
+    """Give the rows of a paper's tables of accuracy, by title, that stand beside printed ones, most seeds first.
+
+    The first table is the figure that a chapter opens with; all of them are one on the page of results.
+    """
     shown = {}
     for name, spec in ledger.tables().items():
         if spec["paper"] == paper and spec["metric"].startswith("accuracy"):
@@ -218,7 +224,7 @@ def beside(paper: str, folder: Path) -> dict[str, list[Row]]:
             if sum(row.printed is not None for row in rows) > 1 and not ledger.too_early(spec["protocol"], folder):
                 shown[spec["title"]] = rows
     seeds = {title: max(len(row.measured.runs) for row in rows) for title, rows in shown.items()}
-    return {title: shown[title] for title in sorted(shown, key=seeds.get, reverse=True)[:DOTS]}
+    return {title: shown[title] for title in sorted(shown, key=seeds.get, reverse=True)}
 
 
 def _table(name: str, spec: dict, rows: list[Row], folder: Path) -> dict:

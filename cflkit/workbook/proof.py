@@ -3,7 +3,7 @@
 import ast
 import contextlib
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 
 from cflkit.workbook import parameters
@@ -17,11 +17,22 @@ APART = re.compile(
     r"^(`{3,}).*?^\1|\$\$.*?\$\$|\$[^$]*\$|`[^`]*`|\]\([^)]*\)|https?://\S+|arXiv:\S+|^:::+\{.*?$|^:[\w-]+:.*?$",
     re.DOTALL | re.MULTILINE,
 )
-# Percentages, alone or as a range, and "11 of 12". Other integers may be years, or sizes of a set-up.
+# Percentages, alone or as a range, and "11 of 12".
 COUNTED = re.compile(
     r"(?<![\w.,-])(?:\d[\d,]*\s(?:to|and)\s)?\d[\d,]*\s?%|(?<![\w.,-])\d+ of \d{1,3}(?![\w,.]*\d|\w)"
 )
-SHARE = re.compile(r"(?:\d*[05]|99)\s?%")  # round ones tell of a set-up: a tenth of the clients, a 95% interval
+# Round ones tell of a set-up: a tenth of the clients, a 95% interval.
+SHARE = re.compile(r"(?:5|10|20|25|50|95|99|100)\s?%")
+# Other integers above twelve are results, but for years, numbers of the notebook's own code, and sizes of a set-up,
+# which are known by what stands before or after them.
+INTEGER = re.compile(r"(?<![\w.,/–-])\d[\d,]*(?![\w,.]*\d|\w|\s?%)")
+SMALL = 12
+YEAR = re.compile(r"(?:19|20)\d\d")
+SET_UP = (
+    re.compile(r"(?i:rounds?|lines?|seeds?|batch of|best of|clusters of|tables?|figures?|web|×)\s$"),
+    re.compile(r"[\s-]?(?:°|×|–\d|(?:\w+ )?(?:units|iterations|operations|k-means|images)|pixels|bits|minutes?"
+               r"|rounds|epochs|steps|writers|clients of|multiplications|sums)"),
+)  # fmt: skip
 DECIMAL = re.compile(r"(?<![\w.])(?<!Python )(?<!Section )(?<!Sec\. )[-+−]?\d+\.\d+")
 
 
@@ -46,10 +57,11 @@ def problems(path: Path) -> tuple[list[str], int]:
         parameters.of(path)
     except ValueError as error:
         lines.append("notebook: " + str(error).removeprefix(f"{path.name}: "))
+    own = set().union(*map(_integers, filter(lambda cell: cell["cell_type"] == "code", notebook["cells"])))
     turn = compared = 0
     for number, cell in enumerate(notebook["cells"], 1):
         turn += cell["cell_type"] == "code"
-        look = _code(cell, turn) if cell["cell_type"] == "code" else _prose(cell)
+        look = _code(cell, turn) if cell["cell_type"] == "code" else _prose(cell, own)
         lines += [f"cell {number}: {problem}" for problem in [*_stray(cell), *look]]
         compared += cell["cell_type"] == "code" and _is_compared(cell)
     if not compared:
@@ -57,11 +69,44 @@ def problems(path: Path) -> tuple[list[str], int]:
     return [f"{path.name}, {line}" for line in lines], compared
 
 
-def typed(text: str) -> list[str]:
-    """Find results typed in the prose of a Markdown text: decimals, percentages, shares; they must be computed."""
+def typed(text: str, own: Collection[int] = ()) -> list[str]:
+    """Find results typed in the prose of a Markdown text; they must be computed.
+
+    Parameters
+    ----------
+    text : str
+        The Markdown.
+    own : collection of int
+        Integers that stand in the code beside it: they are no results.
+
+    Returns
+    -------
+    list of str
+        Decimals, percentages, shares, and integers above twelve that neither count time nor size a set-up.
+    """
     prose = APART.sub("", text)
-    counted = COUNTED.findall(DECIMAL.sub("", prose))
-    return DECIMAL.findall(prose) + [number for number in counted if not SHARE.fullmatch(number)]
+    whole = DECIMAL.sub("", prose)
+    counted = [number for number in COUNTED.findall(whole) if not SHARE.fullmatch(number)]
+    return DECIMAL.findall(prose) + counted + [*_whole(COUNTED.sub("", whole), own)]
+
+
+def _whole(prose: str, own: Collection[int]) -> Iterator[str]:
+    """Find integers that may be results."""
+    before, after = SET_UP
+    for match in INTEGER.finditer(prose):
+        number, start = match.group().rstrip(","), match.start()
+        value = int(number.replace(",", ""))
+        sized = before.search(prose, max(0, start - 20), start) or after.match(prose, start + len(number))
+        if value > SMALL and value not in own and not (sized or YEAR.fullmatch(number)):
+            yield number
+
+
+def _integers(cell: dict) -> set[int]:
+    """Give the integers that stand in the code of a cell."""
+    with contextlib.suppress(SyntaxError):
+        numbers = [n.value for n in ast.walk(ast.parse(parameters.code(cell))) if isinstance(n, ast.Constant)]
+        return {n for n in numbers if isinstance(n, int) and not isinstance(n, bool)}
+    return set()
 
 
 def _stray(part: dict) -> list[str]:
@@ -69,8 +114,8 @@ def _stray(part: dict) -> list[str]:
     return [f"holds {key} metadata" for key in sorted(set(STRAY) & set(part["metadata"]))]
 
 
-def _prose(cell: dict) -> list[str]:
-    return [f"has the number {result} typed in its prose" for result in typed(parameters.code(cell))]
+def _prose(cell: dict, own: Collection[int]) -> list[str]:
+    return [f"has the number {result} typed in its prose" for result in typed(parameters.code(cell), own)]
 
 
 def _code(cell: dict, turn: int) -> Iterator[str]:

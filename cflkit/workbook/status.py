@@ -1,15 +1,13 @@
 """How old everything is and what it was made with: what the status page shows, collected when the book is built."""
 
-import json
 from importlib import metadata
 from pathlib import Path
 
 import yaml
 
-from cflkit.workbook import ledger, notebooks, places, proof, protocols, records
+from cflkit.workbook import ledger, notebooks, places, proof, protocols, reading, records
 
 SHOWN = ("numpy", "scipy", "scikit-learn", "matplotlib", "jupyter-book", "Sphinx")  # besides what records name
-TIMES = places.ROOT / "build" / "times.json"
 
 
 def built() -> dict[str, str]:
@@ -23,13 +21,13 @@ def built() -> dict[str, str]:
     }
 
 
-def compared() -> list[tuple[str, int, str]]:
-    """Give for each notebook how many cells the tests run again and compare, and the seconds it last took here."""
-    times = json.loads(TIMES.read_text("utf-8")) if TIMES.exists() else {}
+def compared() -> list[tuple[str, int, int, str, str]]:
+    """Give for each notebook the minutes to read it, how many cells the tests compare, its seconds, and when."""
     found = []
     for path in notebooks.chapters():
-        seconds = times.get(path.stem)
-        found.append((path.stem, proof.problems(path)[1], "–" if seconds is None else f"{seconds:.0f}"))
+        took = reading.ran(path) or {"seconds": None, "date": "–"}
+        seconds = "–" if took["seconds"] is None else f"{took['seconds']:.0f}"
+        found.append((path.stem, reading.minutes(path), proof.problems(path)[1], seconds, took["date"]))
     return found
 
 

@@ -83,6 +83,8 @@ class Verdict:
     parts : list of Part
     caveats : str
         Of the note, what weakens it.
+    newer : str
+        The day of the rule, if some of the runs that it judges are older; "" if not.
     """
 
     outcome: str
@@ -90,6 +92,7 @@ class Verdict:
     note: str
     parts: list[Part]
     caveats: str = ""
+    newer: str = ""
 
     @property
     def word(self) -> str:
@@ -282,8 +285,9 @@ def judge(paper: str, claim: dict, folder: Path = records.FOLDER) -> Verdict:
         vacuous = bool(runs) and all(part.outcome == VACUOUS for part in runs)
         word, why = (VACUOUS, runs[0].value) if vacuous else (UNTESTED, claim.get("untested", MISSING))
         return Verdict(word, False, _sentences(notes if runs and not vacuous else [why]), parts)
-    weak = _weak(claim, counted)
-    return Verdict(_together(counted, len(runs)), not firm, _sentences(notes + weak), parts, _sentences(weak))
+    weak = _sentences(_weak(counted))
+    note = f"{_sentences(notes)} {weak}".strip()
+    return Verdict(_together(counted, len(runs)), not firm, note, parts, weak, _newer(claim, counted))
 
 
 def _sentences(notes: list[str]) -> str:
@@ -303,24 +307,34 @@ def _together(counted: list[Part], of: int) -> str:
 
 def _notes(parts: list[Part], counted: list[Part]) -> list[str]:
     """Which parts say what, where not all of them say the same."""
-    said: dict[str, list[str]] = {}
+    said: dict[tuple[str, str], list[str]] = {}
     for part in parts:
-        word = part.outcome
-        if part.tested and part not in counted:
+        word, why, name = part.outcome, "", part.name
+        if part.preliminary:
             word = SEEMS.get(word, word)
         elif part.printed:
-            word = f"{word} in print"
+            word, name = f"in print, {word}", name.removeprefix("printed").removeprefix(", ")
         elif part.outcome == BLOCKED:
-            word = f"not judged, as {part.value}"
-        said.setdefault(word, []).append(part.name)
+            word, why = "not judged", f", as {part.value}"
+        said.setdefault((word, why), []).append(name)
     if len(said) == 1:
-        word = next(iter(said))
-        return [] if counted else [word]
-    return [f"{word}: {'; '.join(names)}" for word, names in said.items()]
+        return [] if counted else ["".join(next(iter(said)))]
+    return [f"{word}{_listing(names)}{why}" for (word, why), names in said.items()]
 
 
-def _weak(claim: dict, counted: list[Part]) -> list[str]:
-    """What weakens a verdict: few seeds, a sample, a rule that is younger than the runs."""
+def _listing(names: Sequence[str]) -> str:
+    """List parts after a verb: those whose names begin alike once, with the rest of their names in brackets."""
+    rests: dict[str, list[str]] = {}
+    for name in filter(None, names):
+        head, _, rest = name.partition(", ")
+        rests.setdefault(head, []).append(rest)
+    heads = [f"{head} ({'; '.join(filter(None, more))})" if any(more) else head for head, more in rests.items()]
+    verb = " " if next(iter(rests), "").startswith(("from ", "against ")) else " for "
+    return verb * bool(heads) + " and ".join(filter(None, [", ".join(heads[:-1]), *heads[-1:]]))
+
+
+def _weak(counted: list[Part]) -> list[str]:
+    """What weakens a verdict: few seeds, an extended table, a sample of the data."""
     runs = [run for part in counted for run in part.runs]
     fewest, most = min(part.seeds for part in counted), max(part.seeds for part in counted)
     seeds = f"{fewest}" if fewest == most else f"{fewest} to {most}"
@@ -330,10 +344,13 @@ def _weak(claim: dict, counted: list[Part]) -> list[str]:
         if table["protocol"] in names and "extended" in table and most > table["seeds"]:
             notes.append(f"extended once, from {table['seeds']} seeds to {table['extended']}")
     notes += sorted({protocols.protocols()[name].get("sample", "") for name in names} - {""})
-    since = max(filter(None, (claim.get("since"), schema.rules_since())))
-    if any(run["provenance"]["date"] < since.isoformat() for run in runs):
-        notes.append(f"the rule, of {since.isoformat()}, is newer than the runs")
     return list(dict.fromkeys(notes))
+
+
+def _newer(claim: dict, counted: list[Part]) -> str:
+    """Give the day of a claim's rule, if a run that it judges is older, else nothing."""
+    since = max(filter(None, (claim.get("since"), schema.rules_since()))).isoformat()
+    return since if any(run["provenance"]["date"] < since for part in counted for run in part.runs) else ""
 
 
 def agreement(values: Sequence[float], printed: float, within: float) -> str:
