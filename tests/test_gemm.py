@@ -1,5 +1,7 @@
 """Products of matrices equal the plain ones, whatever the layout and the precision."""
 
+import platform
+
 import pytest
 import torch
 from hypothesis import given
@@ -21,6 +23,16 @@ def matrix(rows, columns, layout, dtype, seed):
 
 
 LAYOUT = st.sampled_from(["rows", "transposed", "gaps"])
+
+
+@pytest.fixture(params=[True, False], ids=["oneDNN", "BLAS"], autouse=True, scope="module")
+def library(request):
+    """Both ways, whatever the processor."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param and not hasattr(torch.ops.mkldnn, "_linear_pointwise"):
+            pytest.skip("this PyTorch has no oneDNN")
+        patch.setattr(gemm, "_ONEDNN", request.param)
+        yield
 
 
 @given(
@@ -52,3 +64,14 @@ def test_a_layer_gives_the_same_with_and_without_derivatives(dtype):
     torch.testing.assert_close(layer.weight.grad, x.sum(0).expand(4, 6))
     with torch.no_grad():
         torch.testing.assert_close(layer(x), out, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("vendor", "intel"), [("GenuineIntel", True), ("AuthenticAMD", False)])
+def test_who_made_the_processor(vendor, intel, tmp_path, monkeypatch):
+    file = tmp_path / "cpuinfo"
+    monkeypatch.setattr(gemm, "Path", lambda _: file)
+    monkeypatch.setattr(platform, "processor", lambda: f"Intel64 Family 6, {vendor}")
+    assert gemm._from_intel() == intel  # there is no such file
+    file.write_text(f"processor : 0\nvendor_id : {vendor}\n")
+    monkeypatch.setattr(platform, "processor", lambda: "")
+    assert gemm._from_intel() == intel

@@ -1,15 +1,30 @@
 """Products of matrices, the fast way for each kind of number.
 
-Single precision on a CPU goes through oneDNN, which on some processors is more than twice as fast as the BLAS that
-PyTorch calls otherwise. Double precision, and whatever is on a GPU, is PyTorch's own. Derivatives may go
-unrecorded: call these where none is wanted.
+Single precision on a CPU goes through oneDNN, which on AMD's processors is more than twice as fast as the BLAS
+that PyTorch calls otherwise. That one is MKL, which Intel writes for its own processors: there it is faster, and
+used. Double precision, and whatever is on a GPU, is PyTorch's own. Derivatives may go unrecorded: call these where
+none is wanted.
 """
+
+import platform
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-_ONEDNN = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+
+def _from_intel() -> bool:
+    """Whether the processor is one of Intel's."""
+    info = Path("/proc/cpuinfo")
+    return "GenuineIntel" in (info.read_text() if info.exists() else platform.processor())
+
+
+_ONEDNN = (
+    torch.backends.mkldnn.is_available()
+    and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+    and not (torch.backends.mkl.is_available() and _from_intel())
+)
 
 
 def _through_onednn(x: Tensor, other: Tensor) -> bool:
