@@ -379,12 +379,18 @@ def test_a_chapter_bears_its_verdict_in_its_title(learnt, monkeypatch):
 
 
 def test_a_title_is_written_when_the_book_is_built(monkeypatch):
-    page = ['{"source": ["# [Re] MD-ICFL"]}']
+    page = ['{"source": ["# MD-ICFL", "# not a title"]}']
     monkeypatch.setattr(ledger, "mark", lambda paper: f"[{paper}]")
     titles.entitle(None, "book/mdicfl", page)
-    assert page == ['{"source": ["# [mdicfl] MD-ICFL"]}']
+    assert page == ['{"source": ["# [mdicfl] MD-ICFL", "# not a title"]}']
     titles.entitle(None, "book/howto", page)
-    assert page == ['{"source": ["# [mdicfl] MD-ICFL"]}']
+    assert page == ['{"source": ["# [mdicfl] MD-ICFL", "# not a title"]}']
+
+
+def test_no_notebook_bears_a_mark_that_nobody_computes():
+    for paper in schema.CHAPTERS:
+        titles_of = [line for line in Path(f"book/{paper}.ipynb").read_text().splitlines() if '"# ' in line]
+        assert "Re]" not in titles_of[0] and "[Re" not in titles_of[0], paper
 
 
 def test_claims_are_counted_by_kind(learnt, monkeypatch):
