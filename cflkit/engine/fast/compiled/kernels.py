@@ -1,5 +1,8 @@
 """How the kernels are written: one for each thing that a layer does.
 
+Convolutions whose filters all fill whole vectors have kernels of their own, in
+:mod:`cflkit.engine.fast.compiled.channels`.
+
 **Layout.** A processor's vector has W lanes (16 single or 8 double numbers with AVX-512, half of that with AVX2)
 and does the same to all. The lanes are W images: each number of the network, say channel 3 of pixel (5, 7), is
 one vector with a lane for each image, and everything that is usual for one image is written once and done for W.
