@@ -38,7 +38,7 @@ def test_reading_times_are_counted_section_by_section(tmp_path, monkeypatch):
     monkeypatch.setattr(notebooks, "TIMES", tmp_path)
     assert reading.told(path) == "Reading takes about 4 minutes: *B* 2. Exercises come on top.\n"
     (tmp_path / "one.json").write_text('{"seconds": 71.6, "date": "2026-01-02", "processor": "P"}')
-    assert reading.told(path).endswith("The notebook ran in 72 seconds on one core of P, on 2026-01-02.\n")
+    assert reading.told(path).endswith("The notebook took 72 seconds of one core of P, on 2026-01-02.\n")
 
 
 @pytest.mark.parametrize("name", CHAPTERS)

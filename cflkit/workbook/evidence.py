@@ -7,6 +7,7 @@ from pathlib import Path
 from cflkit.engine import metrics
 from cflkit.workbook import ledger
 from cflkit.workbook.ledger import Row, Verdict
+from cflkit.workbook.verdicts import SEEMS
 
 CHAPTERS = {"mdicfl": "MD-ICFL", "fesem": "FeSEM", "stocfl": "StoCFL", "lcfed": "LCFed", "fedcg": "FedCG"}
 FEW = 3  # parts of a claim whose values stand in its line; of more the line says which hold
@@ -48,7 +49,9 @@ def claims(paper: str, folder: Path) -> list[dict[str, str]]:
 def told(paper: str, claim: dict, verdict: Verdict) -> dict[str, str]:
     """Say a claim and what became of it."""
     decided = [part for part in verdict.parts if part.tested or part.printed]
-    lines = [f"{part.name}: {part.value}" + f", {part.outcome}" * (len(decided) > 1) for part in decided]
+    words = [SEEMS.get(part.outcome, part.outcome) if part.preliminary else part.outcome for part in decided]
+    found = [f"{part.name}: {part.value}" for part in decided]
+    lines = [f"{line}, {word}" for line, word in zip(found, words, strict=True)] if len(decided) > 1 else found
     short = [*lines]
     if decided and len(decided) < len(verdict.parts):
         short.append(f"{len(verdict.parts) - len(decided)} of {len(verdict.parts)} parts not tested yet")

@@ -49,6 +49,6 @@ def told(path: Path) -> str:
     if "\n## Exercises" in prose(path):
         lines.append("Exercises come on top.")
     if took := ran(path):
-        how = f"{took['seconds']:.0f} seconds on one core of {took['processor']}"
-        lines.append(f"The notebook ran in {how}, on {took['date']}.")
+        how = f"{took['seconds']:.0f} seconds of one core of {took['processor']}"
+        lines.append(f"The notebook took {how}, on {took['date']}.")
     return " ".join(lines) + "\n"
