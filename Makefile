@@ -109,10 +109,13 @@ grade: $(COURSE)  ## grade SUBMISSIONS=FOLDER, which holds STUDENT/a1.ipynb and 
 
 test-slow: env  ## the unit tests that take minutes
 	@$(PYTEST) -n $(JOBS) -m slow --ignore tests/test_chapters.py \
-	    --ignore tests/test_parameters.py --ignore tests/test_killed.py tests
+	    --ignore tests/test_parameters.py --ignore tests/test_killed.py --ignore tests/test_mnist.py tests
 
 test-edges: env  ## every chapter at the edges of its parameters
 	@$(PYTEST) -n $(JOBS) -m slow tests/test_chapters.py
+
+test-mnist: env  ## the chapters on the real MNIST, which `cflkit fetch mnist` downloads
+	@$(PYTEST) -n $(JOBS) -m slow tests/test_mnist.py
 
 test-parameters: env  ## every parameter of every chapter changes something that the chapter shows
 	@$(PYTEST) -n $(JOBS) -m slow tests/test_parameters.py

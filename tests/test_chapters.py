@@ -1,13 +1,10 @@
-"""Every chapter runs at the edges of the limits that its parameters declare, and on other pictures."""
+"""Every chapter runs at the edges of the limits that its parameters declare."""
 
-import resource
 from typing import Literal, get_args, get_origin
 
 import pytest
 
-from cflkit import images
 from cflkit.workbook import notebooks, parameters, rerun
-from cflkit.workbook.evidence import CHAPTERS
 
 # Together these reach every end of an interval and every choice; but not the most rounds, which only take hours,
 # nor the largest seed. An open end is approached.
@@ -84,17 +81,3 @@ def test_the_edges_are_those_that_the_chapters_declare():
 def test_a_chapter_runs_at_its_edges(chapter, setting, tmp_path):
     given = {name: str(value) for name, value in setting.items()}
     assert rerun.rerun(chapter, given, tmp_path).exists()
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("chapter", [*CHAPTERS, "baselines"])
-def test_a_chapter_runs_on_mnist_in_five_minutes(chapter, tmp_path):
-    """Of the processor's time: a machine that is busy takes longer."""
-    if images.status()["mnist"] == "absent":
-        pytest.skip("MNIST is not here: `cflkit fetch mnist` downloads it")
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    run = rerun.read(rerun.rerun(chapter, {"images": "mnist"}, tmp_path) / "run.json")
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    assert run["parameters"]["images"] == "mnist" and run["metrics"]
-    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 300

@@ -32,12 +32,9 @@ def test_every_digit_is_replaced_by_another_picture_of_its_label_and_split(stran
     assert torch.equal(of_three, there[: len(of_three)])  # the first ones, in their order
 
 
-def test_large_pictures_become_means_of_blocks_and_digits_stay(strangers, digits):
-    small = sample.pictures(strangers, side=8)
-    assert small.shape == (1, 8, 8) and set(small.x[:, 0, 4:].flatten().tolist()) == {40}
-    first = sample.pictures(strangers).x[:, 0, :2, :2].double().mean((1, 2)).round()
-    assert torch.equal(small.x[:, 0, 0, 0].double(), first)
-    assert torch.equal(sample.pictures("digits", side=8).x, digits.x)
+def test_the_digits_are_the_digits(digits):
+    found = sample.pictures("digits")
+    assert torch.equal(found.x, digits.x) and torch.equal(found.y, digits.y) and found.scale == digits.scale
 
 
 def test_too_few_pictures_of_a_label_are_refused(tmp_path, digits):

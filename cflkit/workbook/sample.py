@@ -1,17 +1,15 @@
 """Pictures of a chapter: the bundled digits, or as many of another data set in their place."""
 
-import math
 from dataclasses import replace
 
 import torch
-import torch.nn.functional as F
 
 from cflkit.checks import require
 from cflkit.data import images
 from cflkit.data.images import Images
 
 
-def pictures(name: str, side: int = 28) -> Images:
+def pictures(name: str) -> Images:
     """Load the bundled digits, or put pictures of another data set in their place, one for one.
 
     Every digit is replaced by a picture of the same label and split, the first ones that there are. So clients hold
@@ -21,8 +19,6 @@ def pictures(name: str, side: int = 28) -> Images:
     ----------
     name : str
         A data set with these ten labels, such as "mnist".
-    side : int
-        How many pixels wide pictures may be. Blocks of larger ones become their mean.
 
     Returns
     -------
@@ -48,6 +44,4 @@ def pictures(name: str, side: int = 28) -> Images:
             enough = f"at least {int(wanted.sum())} pictures of label {label} in each split"
             require(len(there) >= wanted.sum(), f"{name}: pictures of label {label}", len(there), enough)
             rows[wanted] = there[: int(wanted.sum())]
-    block = math.ceil(found.shape[2] / side)
-    x = F.avg_pool2d(found.x[rows].double(), block).round().to(torch.uint8)
-    return replace(digits, name=name, x=x, scale=found.scale, source=None)
+    return replace(digits, name=name, x=found.x[rows], scale=found.scale, source=None)
