@@ -16,7 +16,7 @@ from cflkit.engine.memory import Memory
 from cflkit.engine.rows import Dense
 from cflkit.engine.sgd import SGD
 from cflkit.methods import Ditto, FedAvg, FedProx, OracleClusters, StoCFL
-from cflkit.methods.stocfl import cosines, merged, numbered
+from cflkit.methods.stocfl import alike, cosines, merged, numbered
 
 RULES = ["agglomerative", "union_find"]
 SETTINGS = {"local": SGD(0.1, epochs=2, batch_size=10), "rounds": 4, "model": "mlp16"}
@@ -497,6 +497,15 @@ def test_agglomeration_is_the_plain_loop_where_much_ties(seed, n, tau):
     assert grouping(v, tau, "agglomerative") == naive(v, tau)
 
 
+@pytest.mark.parametrize("rule", RULES)
+@given(SEEDS, COUNTS, TAUS, st.sampled_from([-20, -3, 3]))
+def test_lengths_do_not_matter(rule, seed, n, tau, power):
+    """Powers of two, so that nothing rounds; short vectors have inner products far below 1."""
+    v = directions(seed, n)
+    assert grouping(v * 2.0**power, tau, rule) == grouping(v, tau, rule)
+    close(cosines(torch.tensor((v @ v.T) * 4.0**power)), (v @ v.T).clip(-1, 1))
+
+
 @given(SEEDS, COUNTS, TAUS)
 def test_union_find_joins_what_a_chain_of_alike_vectors_connects(seed, n, tau):
     v = directions(seed, n)
@@ -542,6 +551,14 @@ def test_of_equal_cosines_a_merged_cluster_comes_first():
     """1 and 2 merge, and lie as close to 0 as 3 does: 2 * 57 / (10 * 19) = 60 / (10 * 10)."""
     gram = torch.tensor([[100, 57, 57, 60], [57, 100, 80.5, 0], [57, 80.5, 100, 0], [60, 0, 0, 100]])
     assert merged(gram, 0.5).tolist() == [0, 0, 0, 1]
+
+
+def test_fingerprints_beside_clusters_of_several_members():
+    """A cluster's fingerprint is a sum, of any length: the cosine counts its direction alone."""
+    psi = Dense(torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 0.0]]).double())
+    sums = torch.tensor([[3.0, 4.0], [0.0, 20.0], [0.5, 0.0]]).double()
+    expected = [[0.6, 0.0, 1.0], [1.0, 0.8, 0.6], [0.0, 0.0, 0.0]]
+    np.testing.assert_allclose(alike(psi, sums), expected, atol=1e-7)  # products are of single precision
 
 
 def test_three_vectors_fifty_degrees_apart():
