@@ -145,7 +145,7 @@ def _missing(place, part):
         (lambda text: "\x00\x01", "Expecting value"),
         (lambda text: '{"a":' * 100_000, "recursion"),
         (lambda text: text.replace('"seed": 0', f'"seed": {"[" * 900}0{"]" * 900}', 1), "recursion|must be"),
-        (lambda text: text.replace('"label"', '"label": "stocfl", "label"', 1), "key = 'label': must be there once"),
+        (lambda text: text.replace('"label"', '"label": 1, "label"', 1), "key = 'label': must be there once"),
         (lambda text: text.replace('"nmi": 0', '"nmi": 1e400, "x": 0', 1), "inf|1e400 stands where a number"),
         (_last(ari=12), "ari of round 3 = 12: must be"),
         (_last(nmi=[0.5]), r"nmi of round 3 = \[0.5\]: must be"),
