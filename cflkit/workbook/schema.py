@@ -222,11 +222,12 @@ def _table(given: Any, labels: Mapping[str, Mapping]) -> None:
 def _fields(where: Mapping) -> None:
     """Refuse fields that no printed number has."""
     for key in where:
-        known(_all_fields(), key, "field")
+        known(_all_fields(papers.PAPERS), key, "field")
 
 
 @cache
-def _all_fields() -> set[str]:
+def _all_fields(folder: Path) -> set[str]:
+    """The fields of the entries in `folder`, which must be the present one."""
     return {key for entry in papers.entries() for key in (*entry, *entry["setting"])}
 
 
