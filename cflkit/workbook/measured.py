@@ -61,6 +61,11 @@ def number(values: Sequence[float], sign: bool = False) -> str:
     return text if spread["n"] == 1 else f"{text} ± {spread['std']:.2f}"
 
 
+def diverged(run: dict) -> bool:
+    """Whether a run's models had diverged by some round."""
+    return any(row.get("diverged") for row in run["rounds"])
+
+
 def fits(record: dict) -> bool:
     """Whether a record is of its protocol's present configuration, as far as that can be told without the data.
 
