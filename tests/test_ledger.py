@@ -90,7 +90,7 @@ def test_measured_stands_beside_printed(tmp_path):
     assert "stocfl_rotmnist_4800_r10: ifca4-s0, ifca4-s1, stocfl-s0, stocfl-s1 (2000-01-01 abc)" in results
     assert {file.stem for file in tmp_path.glob("*.png")} >= {"stocfl-table1-4800-r10", "stocfl_counts"}
     protocol = "stocfl_rotmnist_4800_r10"
-    files = [records.name(r) for r in records.load(protocol, tmp_path) if r["label"] == "stocfl"]
+    files = {r["seed"]: records.name(r) for r in records.load(protocol, tmp_path) if r["label"] == "stocfl"}
     links = [f"{seed}: {{download}}`{value} <results/{protocol}/{files[seed]}.json>`"
              for seed, value in enumerate(("90.00", "92.00"))]  # fmt: skip
     assert f"| StoCFL, parallel | `stocfl` | {', '.join(links)} |" in results
@@ -160,6 +160,18 @@ def test_other_numbers_of_a_row_are_of_the_model_it_scores(tmp_path):
     found = results("fesem", tmp_path).replace(" ", "")
     assert "|NoFed|79.00|50.00|" in found and "|40.00|30.00|–|-29.00|1|15|" in found
     assert "|FedAvg|84.90|60.00|" in found and "|70.00|80.00|90.00|-24.90|1|15|" in found
+
+
+def test_runs_of_the_older_format_are_named_and_agreement_is_of_the_interval(tmp_path):
+    for seed in (0, 1):
+        record(tmp_path, P, "ifca", seed, accuracy=0.97)
+    path = record(tmp_path, P, "cfl", 0, accuracy=0.5)
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"format": 2, "clients": {"accuracy": [0.5, 0.5]}}))
+    found = results("mdicfl", tmp_path)
+    lacks = "no client's accuracy is kept, and lists end after twenty entries."
+    assert f"Of the older record format are seeds `ifca` 0, 1: {lacks} To run" in found
+    assert "A number *agrees* if its whole interval over the seeds lies within 1.1 of the printed one" in found
+    assert pages.older([{"format": 2, "label": "a", "seed": 0}]) == ""
 
 
 def test_rows_without_a_curve_are_named(tmp_path):

@@ -75,13 +75,14 @@ def test_a_cell_is_a_protocol_a_label_and_a_metric(tmp_path):
 def test_whoever_never_trains_must_be_as_many_as_the_protocol_says(tmp_path):
     path = record(tmp_path, UNSEEN, "fedavg", 0, accuracy=0.8)
     last = json.loads(path.read_text())["config"]["rounds"]
-    for arrival, share in (([1] * 7 + [last + 1] * 3, True), ([1] * 6 + [last, *[last + 1] * 3], True),
+    for arrival, share in (([1] * 7 + [last + 1] * 3, True), ([1] * 6 + [last, *[last + 1] * 3], False),
                            ([1] * 8 + [last + 1] * 2, False), ([1] * 6 + [last + 1] * 4, False)):  # fmt: skip
         assert measured.fits(changed(path, "config", arrival=arrival)) == share
     plain = record(tmp_path, P, "fedavg", 0, accuracy=0.8)
     last = json.loads(plain.read_text())["config"]["rounds"]
     assert measured.fits(changed(plain, "config", arrival=None))
-    assert measured.fits(changed(plain, "config", arrival=[1, last]))
+    assert measured.fits(changed(plain, "config", arrival=[1, 1]))
+    assert not measured.fits(changed(plain, "config", arrival=[1, last]))  # who comes late trains less
     assert not measured.fits(changed(plain, "config", arrival=[1, last + 1]))
     assert not measured.fits(changed(plain, "config", arrival=[last + 1, last + 1]))
 
@@ -95,3 +96,58 @@ def test_a_record_fits_by_protocol_label_and_every_setting(tmp_path):
     for place, other in others:
         assert not measured.fits(changed(path, place, **other)), (place, other)
     assert measured.fits(changed(path, "config", evaluate_every=3))  # which the protocol leaves open
+
+
+@pytest.mark.parametrize(
+    "place, default, other",
+    [
+        ("config/local", {"momentum": 0.0}, {"momentum": 0.9}),
+        ("config/local", {"weight_decay": 0.0, "nesterov": False}, {"weight_decay": 1e-4}),
+        ("config", {"dtype": "float32"}, {"dtype": "float64"}),
+        ("config", {"participation": 1.0}, {"participation": 0.5}),
+        ("config", {"personal": [100, None]}, {"personal": [5, None]}),
+        ("config/federation", {"seed": 0, "pooled": False}, {"seed": 1}),
+        ("config/federation", {"test_fraction": 0.2}, {"test_fraction": 0.5}),
+        ("config/federation", {"digest": "abc"}, {"subset": [[0, 4]]}),
+        ("config/method", {"weights": "n"}, {"weights": "uniform"}),
+        ("config/method", {}, {"mu": 0.1}),
+    ],
+)
+def test_what_a_protocol_or_a_record_leaves_out_has_its_default(place, default, other, tmp_path):
+    path = record(tmp_path, P, "fedavg", 0, accuracy=0.8)
+    whole = json.loads(path.read_text())
+    assert measured.fits(whole) and measured.fits(changed(path, place, **default))
+    assert not measured.fits(changed(path, place, **other))
+
+
+def rename(path, whole):
+    path.unlink()
+    target = path.with_name(f"{measured.records.name(whole)}.json")
+    target.write_text(json.dumps(whole))
+    return target
+
+
+def test_runs_of_one_seed_on_other_data_cannot_be_paired(tmp_path):
+    for seed in (0, 1):
+        for label, digest in (("ifca", "a"), ("fedavg", "a" if seed else "b")):
+            path = record(tmp_path, P, label, seed, accuracy=0.8)
+            rename(path, changed(path, "config/federation", digest=digest))
+    (line,) = measured.problems(tmp_path)
+    assert line.startswith(f"{P}: fedavg-") and " and ifca-" in line
+    assert line.endswith("-s0.json: the data of seed 0 differ, so they cannot be paired")
+    assert list(measured.measured(P, "ifca", tmp_path).values()) == [1]  # neither of seed 0 is believed
+    stale = record(tmp_path, P, "cfl", 1, accuracy=0.8)
+    whole = changed(stale, "config/federation", digest="c")
+    whole["config"]["local"] = whole["config"]["local"] | {"lr": 9}
+    rename(stale, whole)
+    assert len(measured.problems(tmp_path)) == 1  # what does not count spoils nothing
+
+
+def test_what_cannot_be_read_is_named_and_the_rest_goes_on(tmp_path, monkeypatch):
+    good = record(tmp_path, P, "ifca", 0, accuracy=0.8)
+    (good.parent / "to-nothing-s1.json").symlink_to(tmp_path / "nothing")
+    (good.parent / "a-folder-s1.json").mkdir()
+    folder, link = measured.problems(tmp_path)
+    assert folder.startswith(f"{P}/a-folder-s1.json: ") and "Is a directory" in folder
+    assert link.startswith(f"{P}/to-nothing-s1.json: ") and "No such file" in link
+    assert measured.measured(P, "ifca", tmp_path).values() == {0: pytest.approx(80)}

@@ -94,7 +94,28 @@ def _with(**parts):
             place = whole
             for name in path:
                 place = place[int(name) if name.isdigit() else name]
-            place[last] = value
+            place[int(last) if last.isdigit() else last] = value
+        return json.dumps(whole)
+
+    return change
+
+
+def _last(**values):
+    """Other numbers in the last round, told twice as a record does."""
+
+    def change(text):
+        whole = json.loads(text)
+        whole["final"].update(values)
+        whole["rounds"][-1].update(values)
+        return json.dumps(whole)
+
+    return change
+
+
+def _missing(place, part):
+    def change(text):
+        whole = json.loads(text)
+        del whole[place][part]
         return json.dumps(whole)
 
     return change
@@ -122,6 +143,38 @@ def _with(**parts):
         (_with(config__local__lr=0.3), "must be the name that its configuration gives it"),
         (_with(label="other"), "must be the name that its configuration gives it"),
         (lambda text: "\x00\x01", "Expecting value"),
+        (lambda text: '{"a":' * 100_000, "recursion"),
+        (lambda text: text.replace('"seed": 0', f'"seed": {"[" * 900}0{"]" * 900}', 1), "recursion|must be"),
+        (lambda text: text.replace('"label"', '"label": 1, "label"', 1), "key = 'label': must be there once"),
+        (lambda text: text.replace('"nmi": 0', '"nmi": 1e400, "x": 0', 1), "inf|1e400 stands where a number"),
+        (_last(ari=12), "ari of round 3 = 12: must be"),
+        (_last(nmi=[0.5]), r"nmi of round 3 = \[0.5\]: must be"),
+        (_last(clusters=-4), "clusters of round 3 = -4: must be an integer"),
+        (_last(clusters=2.5), "clusters of round 3 = 2.5: must be an integer"),
+        (_last(down="12"), "down of round 3 = '12': must be an integer"),
+        (_last(up=None), "up of round 3 = None: must be an integer"),
+        (_last(objective="x"), "objective of round 3 = 'x': must be"),
+        (_last(entropy=-1), "entropy of round 3 = -1: must be"),
+        (_last(objective=10**400), "too large"),
+        (_last(personal_f1=7), "personal_f1 of round 3 = 7: must be"),
+        (_last(sizes="x"), "sizes of round 3 = 'x': must be a sequence"),
+        (_last(diverged="no"), "diverged of round 3 = 'no': must be True or False"),
+        (_last(accuracy=0.123), "accuracy of the last round = 0.123: must be the mean of the clients'"),
+        (_with(clients__accuracy=12.5), "clients' accuracy = 12.5: must be a sequence"),
+        (_with(clients__accuracy__0=12.5), "clients' accuracy = .*12.5.*: must be a sequence, each"),
+        (_with(clients={}), "clients' accuracy = None: must be there, as the last round has it"),
+        (_without("clients"), "clients = None: must be each client's accuracy"),
+        (_with(provenance__commit=5), "provenance's commit = 5: must be a text or None"),
+        (_missing("provenance", "commit"), "provenance's part = 'commit': must be there"),
+        (_missing("provenance", "card"), "provenance's part = 'card': must be there"),
+        (_with(provenance__machine={}), "provenance's machine's processor = None: must be a text"),
+        (_with(provenance__date="yesterday"), "provenance's date = 'yesterday': must be a day"),
+        (_with(provenance__date="2026-02-30"), "day is out of range"),
+        (_with(provenance__seconds=-5), "provenance's seconds = -5: must be"),
+        (_with(provenance__changed="no"), "provenance's changed = 'no': must be"),
+        (_with(config__dtype=None), "config's dtype = None: must be one of float32, float64"),
+        (_with(config__arrival=3), "config's arrival = 3: must be a sequence"),
+        (_with(config__method={}), "config's method's name = None: must be a text"),
     ],
 )
 def test_a_damaged_record_is_named_and_left_out_and_the_rest_goes_on(damage, told, finished, tmp_path, fed):
@@ -215,3 +268,8 @@ def test_outside_of_a_repository_no_commit_is_claimed(monkeypatch, tmp_path):
     monkeypatch.setattr(records.places, "ROOT", tmp_path)
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     assert (records.provenance()["commit"], records.provenance()["changed"]) == (None, None)
+
+
+def test_every_stored_record_is_whole_and_no_two_are_of_one_run():
+    assert measured.problems() == []
+    assert len(records.load()) == len(list(records.FOLDER.glob("*/*.json")))

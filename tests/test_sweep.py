@@ -6,12 +6,14 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cflkit.engine.checkpoint import BusyError
-from cflkit.workbook import compare, console, console_runs, runs, spread, sweep
+from cflkit.engine.history import History
+from cflkit.workbook import compare, console, console_runs, rerun, runs, spread, sweep
 
 
 @pytest.fixture
@@ -239,6 +241,30 @@ def test_differences_are_paired_where_seeds_agree():
     assert lines[4].split() == ["accuracy", "0.6000", "±", "0.1000", "0.8000", "±", "0.1000"]
     assert lines[5].strip() == "B - A: +0.1000 over 2 seeds, 95% interval +0.1000 to +0.1000"
     assert [axes.get_xlabel() for axes in compare.figure(groups).axes] == ["round"]
+
+
+def test_a_run_that_has_diverged_is_marked_wherever_it_is_shown(toy, threads, capsys):
+    command = ["sweep", "simulate", "--protocol", "toy", "a", "-p", "lr=0.1,1e5", "--seeds", "0"]
+    with pytest.warns(RuntimeWarning, match="has diverged"):
+        assert console.main(command) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert [line.endswith("; diverged") for line in said[:2]] == [False, True]
+    (table,) = toy.glob("runs/*/sweep-*.csv")
+    assert pd.read_csv(table)["diverged"].tolist() == [0, 1]
+    console.main(["runs"])
+    listed = capsys.readouterr().out.splitlines()
+    assert [line.endswith("  diverged") for line in listed] == ["lr=1e5" in line for line in listed]
+    console.main(["compare", "toy/*"])
+    assert "lr=1e5 (seeds 0), diverged: seed 0\n" in capsys.readouterr().out
+
+
+def test_a_chapter_keeps_the_mark_of_what_has_diverged(tmp_path):
+    rows = [{"round": 0, "down": 0, "sizes": [2], "flag": True}, {"round": 1, "down": 3, "diverged": True}]
+    found = rerun.compared({"h": {"a": rows[0], "b": History(rows, [])}})
+    kept = [{"round": 0, "down": 0}, {"round": 1, "down": 3, "diverged": True}]
+    assert found["b"] == [{"final": kept[1], "rounds": kept}] and found["a"][0]["final"] == kept[0]
+    several = runs.Run("c/x", 4, {}, {"a": [kept[0]], "b": [kept[1]]}, {"a": [kept[:1]], "b": [kept]}, "", 1, None)
+    assert several.diverged == ["b"] and compare.table({"x": [several]})[0] == "A: x (seeds 4), diverged: b, seed 4"
 
 
 def test_points_vary_in_what_was_given_several_values(toy):

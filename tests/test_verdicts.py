@@ -267,6 +267,17 @@ def test_a_rule_younger_than_its_runs_says_so(learnt):
     assert ledger.judge("mdicfl", part, learnt).newer == schema.rules_since().isoformat()
 
 
+def test_a_verdict_says_that_a_run_has_diverged_and_a_diverged_baseline_decides_nothing(learnt):
+    seeds(learnt, "mdicfl-1", 0.95, 0.95, 0.95)
+    seeds(learnt, "ifca", 0.90, 0.90, 0.90)
+    assert str(verdict(learnt, a=MORE)) == "holds. 3 seeds."
+    record(learnt, P, "ifca", 1, accuracy=0.90, diverged=True)
+    assert str(verdict(learnt, a=MORE)) == "holds. 3 seeds. A run has diverged: ifca, seed 1."
+    record(learnt, P, "fedavg", 0, accuracy=0.9, diverged=True)
+    told = "not tested. Not judged, as the baseline `fedavg` has diverged."
+    assert str(verdict(learnt, a=MORE)) == told
+
+
 def test_a_table_that_was_extended_says_so(learnt, monkeypatch):
     seeds(learnt, "ifca", 0.94, 0.95, 0.94, 0.95)
     table = {"t": {"protocol": P, "seeds": 3, "extended": 10}}

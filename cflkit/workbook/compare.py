@@ -45,7 +45,7 @@ def scores(runs: Sequence[Run]) -> dict[str, dict[int, float]]:
 def table(groups: Groups) -> list[str]:
     """What differs, line by line: parameters, then metrics with their paired difference to the first group."""
     names = list(groups)
-    lines = [f"{letter}: {name} (seeds {', '.join(str(run.seed) for run in runs)})"
+    lines = [f"{letter}: {name} (seeds {', '.join(str(run.seed) for run in runs)}){_diverged(runs)}"
              for letter, (name, runs) in zip(letters(names), groups.items(), strict=True)]  # fmt: skip
     for parameter, values in differing(groups).items():
         lines.append(f"{parameter}: " + ", ".join(f"{x} {v}" for x, v in zip(letters(names), values, strict=True)))
@@ -59,6 +59,13 @@ def table(groups: Groups) -> list[str]:
             if paired:
                 lines.append(f"{'':36}{letter} - A: {paired}")
     return lines
+
+
+def _diverged(runs: Sequence[Run]) -> str:
+    """Say which of a group's runs have diverged; "" if none has."""
+    marked = [", ".join([*(run.diverged if len(run.metrics) > 1 else []), f"seed {run.seed}"])
+              for run in runs if run.diverged]  # fmt: skip
+    return f", diverged: {'; '.join(marked)}" if marked else ""
 
 
 def letters(names: Sequence[str]) -> list[str]:

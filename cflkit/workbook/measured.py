@@ -1,17 +1,23 @@
 """What was measured: the records of a protocol's present configuration; which records are left out, and why."""
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
 from functools import cache
 from pathlib import Path
 
-from cflkit.checks import known
+from cflkit import methods
+from cflkit.checks import known, parameters
+from cflkit.data import builders
 from cflkit.engine import metrics
+from cflkit.engine.sgd import SGD
+from cflkit.engine.simulation import Simulation
 from cflkit.workbook import protocols, records, schema
 
 # not shown in percent
 PLAIN = {"ari", "nmi", "clusters", "moved", "settled", "down", "up", "largest_share", "entropy", "objective",
          "images", "lam", "server_flops", "client_flops"}  # fmt: skip
+SCORED = Simulation.personal_clients  # clients whose own models are scored, in every protocol
 
 
 @dataclass(frozen=True)
@@ -55,23 +61,50 @@ def number(values: Sequence[float], sign: bool = False) -> str:
     return text if spread["n"] == 1 else f"{text} ± {spread['std']:.2f}"
 
 
+def diverged(run: dict) -> bool:
+    """Whether a run's models had diverged by some round."""
+    return any(row.get("diverged") for row in run["rounds"])
+
+
 def fits(record: dict) -> bool:
-    """Whether a record is of its protocol's present configuration, as far as that can be told without the data."""
+    """Whether a record is of its protocol's present configuration, as far as that can be told without the data.
+
+    What either of them leaves out has its default. How often a run is scored is left open: it changes no score.
+    """
     protocol = protocols.protocols().get(record["protocol"], {"methods": {}})
     if record["label"] not in protocol["methods"]:
         return False
     config, method = record["config"], dict(protocol["methods"][record["label"]])
     own = {name: method.pop(name) for name in schema.OWN if name in method}
-    arrival = config.get("arrival") or []
-    if sum(t > config["rounds"] for t in arrival) != round(protocol.get("unseen", 0) * len(arrival)):
+    arrival, never = config.get("arrival") or [], config["rounds"] + 1
+    away = round(protocol.get("unseen", 0) * len(arrival))
+    if arrival.count(never) != away or arrival.count(1) != len(arrival) - away:
         return False
-    sides = [
-        (method, config["method"]),
-        (protocol["federation"], config["federation"]),
-        (protocol["local"], config["local"]),
-        ({k: protocol[k] for k in ("model", "rounds", "participation") if k in protocol} | own, config),
-    ]
-    return all(has.get(name) == value for needs, has in sides for name, value in needs.items())
+    federation = {key: value for key, value in config["federation"].items() if key != "digest"}
+    made = protocol["federation"] | {"seed": record["seed"]}
+    settings = [f.name for f in fields(protocols.Setting) if f.name not in ("evaluate_every", "personal_every")]
+    needed = {key: protocol[key] for key in settings if key in protocol} | own
+    has = {key: config[key] for key in settings if key in config}
+    return (
+        _whole(methods.METHODS[method["name"]], method)
+        == _whole(methods.METHODS[method["name"]], config["method"])
+        and _whole(builders.BUILDERS[made["builder"]], made)
+        == _whole(builders.BUILDERS[made["builder"]], federation)
+        and _whole(SGD, protocol["local"]) == _whole(SGD, config["local"])
+        and _whole(protocols.Setting, needed) == _whole(protocols.Setting, has)
+        and (config.get("personal") or [SCORED])[0] == SCORED
+    )
+
+
+def _whole(kind: type, given: dict) -> dict:
+    """Arguments of a dataclass with its defaults for those that are left out, as JSON has them."""
+    return _defaults(kind) | given
+
+
+@cache
+def _defaults(kind: type) -> dict:
+    plain = {name: default for name, (default, _) in parameters(kind).items() if default is not MISSING}
+    return json.loads(json.dumps(plain))
 
 
 def measured(protocol: str, label: str, folder: Path = records.FOLDER) -> Measured | None:
@@ -101,15 +134,21 @@ def problems(folder: Path = records.FOLDER) -> list[str]:
 
 
 def _survey(protocol: str, folder: Path) -> tuple[list[dict], list[str]]:
-    files = sorted((folder / protocol).glob("*.json"))
-    stamp = tuple((file.name, file.stat().st_mtime_ns, file.stat().st_size) for file in files)
-    return _cached(protocol, folder, stamp)
+    return _cached(protocol, folder, tuple(map(_stamp, sorted((folder / protocol).glob("*.json")))))
+
+
+def _stamp(file: Path) -> tuple:
+    """What tells that a file has changed; of one that is gone, or a link to nothing, no more than its name."""
+    try:
+        return file.name, file.stat().st_mtime_ns, file.stat().st_size
+    except OSError:
+        return (file.name,)
 
 
 @cache
 def _cached(protocol: str, folder: Path, stamp: tuple) -> tuple[list[dict], list[str]]:
     """Records that count, and a line for each that does not."""
-    good, bad, runs = [], [], {}
+    good, bad, runs, data = [], [], {}, {}
     for name, *_ in stamp:
         try:
             record = records.read(folder / protocol / name)
@@ -119,8 +158,17 @@ def _cached(protocol: str, folder: Path, stamp: tuple) -> tuple[list[dict], list
         good.append(record)
         if fits(record):
             runs.setdefault((record["label"], record["seed"]), []).append(record)
+            data.setdefault(record["seed"], []).append(record)
+    lost = []
     for twice in (same for same in runs.values() if len(same) > 1):
-        names = " and ".join(f"{records.name(record)}.json" for record in twice)
-        bad.append(f"{protocol}: {names}: two records of one run; delete one")
-        good = [record for record in good if record not in twice]
-    return good, bad
+        bad.append(f"{_named(twice)}: two records of one run; delete one")
+        lost += twice
+    for seed, these in data.items():
+        if len({str(record["config"]["federation"].get("digest")) for record in these}) > 1:
+            bad.append(f"{_named(these)}: the data of seed {seed} differ, so they cannot be paired")
+            lost += these
+    return [record for record in good if not any(record is one for one in lost)], bad
+
+
+def _named(these: Sequence[dict]) -> str:
+    return f"{these[0]['protocol']}: {' and '.join(f'{records.name(record)}.json' for record in these)}"

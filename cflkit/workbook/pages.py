@@ -111,6 +111,7 @@ def environment(folder: Path, out: Path, benchmarks: Path = BENCHMARKS) -> jinja
         "rows": partial(ledger.rows, folder=folder),
         "measured": partial(ledger.measured, folder=folder),
         "machines": machines,
+        "older": older,
         "benchmarks": partial(measurements, folder=benchmarks),
         "image": partial(image, out=out),
         "unseen": figures.unseen,
@@ -164,6 +165,17 @@ def machines(runs: Sequence[dict]) -> str:
     kind = ", ".join(sorted({r["config"]["dtype"] for r in runs}))
     return (f"{len(runs)} run{'s' * (len(runs) > 1)} on {', '.join(where)}, {kind}, {minutes:.0f} minutes in all; "
             f"commit {', '.join(made)}.")  # fmt: skip
+
+
+def older(runs: Sequence[dict]) -> str:
+    """Name the runs of the older record format; "" if there are none."""
+    seeds: dict[str, list[str]] = {}
+    for run in runs:
+        if run.get("format", 1) < records.FORMAT:
+            seeds.setdefault(run["label"], []).append(str(run["seed"]))
+    named = "; ".join(f"`{label}` {', '.join(found)}" for label, found in seeds.items())
+    lacks = "no client's accuracy is kept, and lists end after twenty entries"
+    return f"Of the older record format are seeds {named}: {lacks}. " if seeds else ""
 
 
 def measurements(kind: str, folder: Path = BENCHMARKS) -> list[dict]:

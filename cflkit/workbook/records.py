@@ -13,21 +13,24 @@ import re
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from importlib.metadata import version
 from pathlib import Path
+from typing import Literal
 
 import torch
 
 from cflkit import __version__
-from cflkit.checks import Checked, Natural, Unit, declared, require
+from cflkit.checks import Checked, Natural, Some, Unit, Weight, declared, require
 from cflkit.engine.simulation import History, Simulation
-from cflkit.workbook import places
+from cflkit.workbook import places, scores
 
 FOLDER = places.RESULTS
 DIGITS = 6  # decimals kept of a measured number
 LONGEST = 80  # letters of a label
 FORMAT = 2  # of a record; those without one have lists cut at twenty, and no client's accuracy
+CLIENTS = ("accuracy", "unseen_accuracy", "personal_accuracy")  # of which each client's is kept
+ROUNDING = 6e-5  # of a mean of numbers with four digits, and of one with six
 # where and how a run was computed changes its numbers at rounding level only: told, but not part of its identity
 _APART = ("seed", "device", "trainer", "chunk", "workers")
 
@@ -124,11 +127,8 @@ class Record(Checked):
     def __post_init__(self):
         require(self.format in (1, FORMAT), "format", self.format, f"1 or {FORMAT}; another version wrote this")
         super().__post_init__()
-        for name, kind in (("method", Mapping), ("federation", Mapping), ("local", Mapping), ("model", str),
-                           ("rounds", Natural), ("seed", Natural)):  # fmt: skip
-            declared(f"config's {name}", self.config.get(name), kind)
-        for name, kind in (("date", str), ("seconds", float), ("machine", Mapping), ("device", str)):
-            declared(f"provenance's {name}", self.provenance.get(name), kind)
+        self._config()
+        self._provenance()
         require(self.seed == self.config["seed"], "seed", self.seed, f"the configuration's, {self.config['seed']}")
         rounds = [row.get("round") for row in self.rounds]
         require(rounds == list(range(self.config["rounds"] + 1)), "rounds", rounds,
@@ -136,8 +136,41 @@ class Record(Checked):
         require(self.final == self.rounds[-1], "final", self.final, "the last of the rounds")
         for row in self.rounds:
             for name, value in row.items():
-                if "accuracy" in name.split("_") or name.startswith("f1"):
-                    declared(f"{name} of round {row['round']}", value, Unit | None)
+                scores.check(name, value, row["round"])
+        self._clients()
+
+    def _config(self) -> None:
+        for name, kind in (("method", Mapping), ("federation", Mapping), ("local", Mapping), ("model", str),
+                           ("rounds", Natural), ("seed", Natural), ("dtype", Literal["float32", "float64"]),
+                           ("arrival", Sequence[int] | None)):  # fmt: skip
+            declared(f"config's {name}", self.config.get(name), kind)
+        declared("config's method's name", self.config["method"].get("name"), str)
+
+    def _provenance(self) -> None:
+        for name in ("commit", "card"):
+            require(name in self.provenance, "provenance's part", name, "there, if only as null")
+        for name, kind in (("date", str), ("seconds", Weight), ("machine", Mapping), ("device", str),
+                           ("commit", str | None), ("card", str | None), ("changed", bool | None)):  # fmt: skip
+            declared(f"provenance's {name}", self.provenance.get(name), kind)
+        declared("provenance's machine's processor", self.provenance["machine"].get("processor"), str)
+        day = self.provenance["date"]
+        require(bool(re.fullmatch(r"\d{4}-\d\d-\d\d", day)), "provenance's date", day, "a day, such as 2026-01-31")
+        date.fromisoformat(day)
+
+    def _clients(self) -> None:
+        """Require that every accuracy is the mean of its clients', which records keep since the second format."""
+        if self.format < 2:
+            return
+        require(self.clients is not None, "clients", self.clients, "each client's accuracy")
+        for name, each in self.clients.items():
+            declared(f"clients' {name}", each, Some[Unit | None])
+        for name in CLIENTS:
+            if (mean := self.final.get(name)) is not None:
+                scored = [value for value in self.clients.get(name, []) if value is not None]
+                require(bool(scored), f"clients' {name}", self.clients.get(name), "there, as the last round has it")
+                off = abs(sum(scored) / len(scored) - mean)
+                require(off <= ROUNDING, f"{name} of the last round", mean,
+                        f"the mean of the clients', {sum(scored) / len(scored):.4f}")  # fmt: skip
 
 
 def read(file: Path) -> dict:
@@ -146,25 +179,42 @@ def read(file: Path) -> dict:
     Raises
     ------
     ValueError
-        If it is damaged, or its name is not that of its configuration; one line naming the file.
+        If it is damaged, cannot be read, or its name is not that of its configuration; one line naming the file.
     """
-
-    def no_number(text: str) -> None:
-        raise ValueError(f"{text} stands where a number should")
-
     place = f"{file.parent.name}/{file.name}"
     try:
-        record = json.loads(file.read_text(), parse_constant=no_number)
+        record = json.loads(file.read_text(), parse_constant=_no_number, parse_float=_finite,
+                            object_pairs_hook=_once)  # fmt: skip
         require(isinstance(record, dict), "record", record, "a mapping")
         wanted = {f.name for f in fields(Record)}
         for f in fields(Record)[:7]:
             require(f.name in record, "part", f.name, "there")
         Record(**{part: record[part] for part in record if part in wanted})
-    except (ValueError, TypeError, OSError) as error:
+        named = name(record)
+    except (ValueError, TypeError, OSError, RecursionError, OverflowError) as error:
         raise ValueError(f"{place}: {error}") from None
-    right = record["protocol"] == file.parent.name and name(record) == file.stem
-    require(right, place, f"{record['protocol']}/{name(record)}", "the name that its configuration gives it")
+    right = record["protocol"] == file.parent.name and named == file.stem
+    require(right, place, f"{record['protocol']}/{named}", "the name that its configuration gives it")
     return record
+
+
+def _no_number(text: str) -> None:
+    raise ValueError(f"{text} stands where a number should")
+
+
+def _finite(text: str) -> float:
+    """Read a number; one that is too large for a float would become infinite."""
+    value = float(text)
+    return value if math.isfinite(value) else _no_number(text)
+
+
+def _once(pairs: list[tuple[str, object]]) -> dict:
+    """Make a mapping; of a key that stands twice the first value would be lost."""
+    whole: dict = {}
+    for key, value in pairs:
+        require(key not in whole, "key", key, "there once")
+        whole[key] = value
+    return whole
 
 
 def load(protocol: str | None = None, folder: Path = FOLDER) -> list[dict]:

@@ -265,7 +265,9 @@ def _runs(value) -> Iterator[list[dict]]:
 
 
 def _numbers(row: Mapping) -> dict[str, float]:
-    return records.rounded({k: v for k, v in row.items() if isinstance(v, int | float) and not isinstance(v, bool)})
+    """Keep the numbers of a row, and the mark of a run that has diverged."""
+    numbers = {k: v for k, v in row.items() if isinstance(v, int | float) and not isinstance(v, bool)}
+    return records.rounded(numbers | {k: row[k] for k in ("diverged",) if k in row})
 
 
 def write(
@@ -300,6 +302,6 @@ def read(file: Path) -> dict:
         parts = {"chapter", "parameters", "metrics", "provenance"}
         require(isinstance(run, dict) and parts <= run.keys(), "parts", sorted(run), f"{', '.join(sorted(parts))}")
         require(run.get("format") == FORMAT, "format", run.get("format"), f"{FORMAT}; another version wrote this")
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, OSError, RecursionError) as error:
         raise ValueError(f"{file}: {error}") from None
     return run

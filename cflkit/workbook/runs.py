@@ -45,6 +45,12 @@ class Run:
     seconds: float
     file: Path
 
+    @property
+    def diverged(self) -> list[str]:
+        """The labels whose models have diverged by some round, here or in one of several runs."""
+        rows = {label: [row for one in each for row in one] for label, each in self.rounds.items()}
+        return [label for label, every in rows.items() if any(row.get("diverged") for row in every)]
+
 
 def load(folder: Path) -> tuple[list[Run], list[str]]:
     """All runs of a folder in the order of their names and seeds, and a line for each that cannot be read."""
@@ -131,7 +137,8 @@ def lines(runs: Iterable[Run]) -> list[str]:
                       for y in ("accuracy", "personal_accuracy") if row.get(y) is not None), None)  # fmt: skip
         one = score is not None and len(run.metrics) == 1
         shown = f"accuracy {score:.4f}" if one else f"{len(run.metrics)} methods"
-        table.append(f"{run.name:44} seed {run.seed:<3} {shown:17} {run.seconds:7.1f} s  {run.date}")
+        mark = "  diverged" * bool(run.diverged)
+        table.append(f"{run.name:44} seed {run.seed:<3} {shown:17} {run.seconds:7.1f} s  {run.date}{mark}")
     return table
 
 

@@ -32,18 +32,11 @@ from cflkit.data import builders, images
 from cflkit.engine.sgd import SGD
 from cflkit.models import networks
 from cflkit.workbook import papers
+from cflkit.workbook.scores import METRICS, MODELS
 
 CHAPTERS = ("mdicfl", "fesem", "stocfl", "lcfed", "fedcg")
 PACKED = ("femnist", "sign", "svhn_sample")  # data sets that are read from a .npz of that name
-MODELS = ("personal", "global", "unseen")  # whose score a row shows, if not that of the model which serves a client
 OWN = "rounds", "participation"  # settings that one label of a protocol may have for itself
-_SCORES = [f"{axis}{end}" for axis in ("accuracy", "own_accuracy") for end in ("", "_std", "_worst10", "_micro")]
-_SCORES += ["f1", "f1_micro"]
-METRICS = (
-    *_SCORES, *(f"{model}_{score}" for model in MODELS for score in _SCORES), "ari", "nmi", "clusters", "moved",
-    "settled", "down", "up", "largest_share", "entropy", "objective", "images", "lam", "server_flops",
-    "client_flops",
-)  # fmt: skip
 
 
 @contextmanager
@@ -229,11 +222,12 @@ def _table(given: Any, labels: Mapping[str, Mapping]) -> None:
 def _fields(where: Mapping) -> None:
     """Refuse fields that no printed number has."""
     for key in where:
-        known(_all_fields(), key, "field")
+        known(_all_fields(papers.PAPERS), key, "field")
 
 
 @cache
-def _all_fields() -> set[str]:
+def _all_fields(folder: Path) -> set[str]:
+    """The fields of the entries in `folder`, which must be the present one."""
     return {key for entry in papers.entries() for key in (*entry, *entry["setting"])}
 
 

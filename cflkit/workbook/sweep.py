@@ -140,6 +140,7 @@ def sweep(points: Sequence[Point], pool: Pool, seconds: float | None = None) -> 
         done = len(files) + failed + passed
         left = (time.perf_counter() - began) / done * (len(points) - done)
         more = f"; about {left:.0f} s left" if left else ""
+        more += "; diverged" * bool(runs.read(outcome.value).diverged)
         print(f"{done} of {len(points)}: {point}: {files[outcome.number]}{more}", flush=True)
     if len(files) + failed + passed < len(points):
         raise TimeIsUp("time is up")
@@ -161,7 +162,8 @@ def report(points: Sequence[Point], files: Mapping[int, Path]) -> tuple[pd.DataF
     Returns
     -------
     DataFrame
-        A row for each combination and method: what varies, the seeds, mean and standard deviation of each metric.
+        A row for each combination and method: what varies, the seeds, mean and standard deviation of each metric;
+        where a run has diverged, how many have.
     Figure or None
         The last round's accuracy over the one number that varies, else learning curves.
     """
@@ -179,8 +181,12 @@ def report(points: Sequence[Point], files: Mapping[int, Path]) -> tuple[pd.DataF
             row = dict(values) | ({"method": label} if label else {}) | {"seeds": len(found)}
             for metric, one in cells.items():
                 row |= {metric: one["mean"], f"{metric} std": one["std"]}
+            row["diverged"] = sum(label in run.diverged if label else bool(run.diverged) for run in found)
             rows.append(row)
-    return pd.DataFrame(rows), _figure(pd.DataFrame(rows), groups)
+    frame = pd.DataFrame(rows)
+    if "diverged" in frame and not frame["diverged"].any():
+        frame = frame.drop(columns="diverged")
+    return frame, _figure(frame, groups)
 
 
 def _figure(frame: pd.DataFrame, groups: Mapping[tuple, list[runs.Run]]) -> Figure | None:

@@ -243,8 +243,10 @@ def too_early(protocol: str, folder: Path = records.FOLDER) -> str:
     gate = schema.gates().get(protocol, "")
     if isinstance(gate, str):
         return ""
-    values, _ = measured.cell(f"{protocol}/{gate['baseline']}", folder)
+    values, runs = measured.cell(f"{protocol}/{gate['baseline']}", folder)
     label = gate["baseline"].split("/")[0]
+    if any(map(measured.diverged, runs)):
+        return f"the baseline `{label}` has diverged"
     if not values:
         return f"the baseline `{label}` has not run yet"
     paper = protocols.protocols()[protocol]["paper"]
@@ -334,11 +336,14 @@ def _listing(names: Sequence[str]) -> str:
 
 
 def _weak(counted: list[Part]) -> list[str]:
-    """What weakens a verdict: few seeds, an extended table, a sample of the data."""
+    """What weakens a verdict: few seeds, a run that has diverged, an extended table, a sample of the data."""
     runs = [run for part in counted for run in part.runs]
     fewest, most = min(part.seeds for part in counted), max(part.seeds for part in counted)
     seeds = f"{fewest}" if fewest == most else f"{fewest} to {most}"
     notes = [f"{seeds} seed{'s' * (most > 1)}"]
+    gone = sorted({f"{run['label']}, seed {run['seed']}" for run in runs if measured.diverged(run)})
+    if gone:
+        notes.append(f"a run has diverged: {'; '.join(gone)}")
     names = {run["protocol"] for run in runs}
     for table in schema.tables().values():
         if table["protocol"] in names and "extended" in table and most > table["seeds"]:
