@@ -182,16 +182,17 @@ def test_another_forward_is_not_our_network():
 sides = st.integers(1, 4)
 
 
-def convs(filters):
-    kernel, padding = st.one_of(sides, st.tuples(sides, sides)), st.one_of(st.integers(0, 2), st.just((2, 0)))
+def convs(filters, sides, most):
+    """Convolutions with kernels of these sides, and `most` zeros around an image or less."""
+    kernel, padding = st.one_of(sides, st.tuples(sides, sides)), st.one_of(st.integers(0, most), st.just((most, 0)))
     return st.tuples(filters, kernel, padding, st.booleans(), st.booleans())
 
 
 @st.composite
 def networks(draw):
     shape = draw(st.tuples(st.integers(1, 3), st.integers(3, 18), st.integers(3, 18)))
-    filters = draw(st.sampled_from([sides, st.sampled_from([16, 32, 48])]))
-    inner = draw(st.lists(convs(filters), max_size=3))
+    wide = convs(st.sampled_from([16, 32, 48]), st.integers(2, 4), 1)
+    inner = draw(st.one_of(st.lists(wide, min_size=1, max_size=3), st.lists(convs(sides, sides, 2), max_size=3)))
     inner += draw(st.lists(st.tuples(st.integers(1, 40), st.booleans()), max_size=2))
     return (*inner, (draw(st.integers(2, 20)), False)), shape
 
