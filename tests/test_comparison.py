@@ -58,6 +58,13 @@ def test_settings_that_were_taken_are_those_that_did_best():
     assert ["Ditto", "λ 0.5"] in [[line[0], line[2]] for line in cells]
 
 
+def test_agreement_of_each_method_that_groups(monkeypatch):
+    rows = [row("ifca", run(0, 0.9, ari=0.5), run(1, 0.8, ari=0.7)), row("fedavg", run(0, 0.8))]
+    del rows[1].measured.runs[0]["final"]["ari"]
+    monkeypatch.setattr(comparison, "standings", lambda protocol, folder: rows)
+    assert comparison.agreements("common_rot_r20") == {"ifca": pytest.approx(0.6)}
+
+
 def test_the_difference_is_paired_over_common_seeds(tmp_path, monkeypatch):
     rows = [row("ifca", run(0, 0.9), run(1, 0.8), run(2, 0.1)), row("fedavg", run(0, 0.8), run(1, 0.6))]
     monkeypatch.setattr(comparison, "standings", lambda protocol, folder: rows)

@@ -350,6 +350,11 @@ def test_rerun_executes_with_the_values_given_and_names_a_failing_cell(fresh, tm
     assert run["metrics"] == {"a": [one], "b": [one, one]}
     page = (folder / "fresh.html").read_text()
     assert "chained" in page and 'src="https://' not in page
+    assert "A rerun of the chapter: tau=-0.25,update=chained." in page  # whose prose tells of the defaults
+    mathematics = re.search(r'src="file://([^"]+/startup\.js)"', page)[1]
+    loaded = json.loads(re.search(r"window\.MathJax = (.*?);</script>", page)[1])["loader"]["load"]
+    assert Path(mathematics).exists()
+    assert all(Path(mathematics).parent.joinpath(f"{one}.js").exists() for one in loaded)
     assert console.main(["run", "fresh.ipynb", "-p", "rounds=9"]) == 1
     page = Path("runs", "fresh", "rounds=9", "fresh.html")
     assert f"AssertionError: too many rounds; {page} shows where" in capsys.readouterr().err

@@ -126,6 +126,12 @@ def row_of(protocol: str, label: str, folder: Path = records.FOLDER) -> Row | No
     return next((row for row in standings(protocol, folder) if row.method.label == label), None)
 
 
+def agreements(protocol: str, folder: Path = records.FOLDER) -> dict[str, float]:
+    """Adjusted Rand index of the last round by label, mean over seeds, of the methods that group clients."""
+    found = {row.method.label: row.measured.percent("ari") for row in standings(protocol, folder)}
+    return {label: _mean(values) for label, values in found.items() if values}
+
+
 def ahead(protocol: str, one: str, other: str, folder: Path = records.FOLDER) -> dict[str, float] | None:
     """By how many points one method is ahead of another, paired over the seeds that both have; None without such.
 

@@ -19,6 +19,9 @@ from cflkit.workbook import notebooks, parameters, places, progress, records
 
 RUNS = Path("runs")
 FORMAT = 1  # of a run.json
+TOLD = """**A rerun of the chapter: {given}.** The text was written for the defaults, and its findings are theirs.
+Boxes, references and included parts are plain text here; the book's own page has them."""
+MATHJAX = """{"loader": {"load": ["core", "input/tex", "output/chtml"]}, "tex": {"inlineMath": [["$", "$"]]}}"""
 LAST = "from cflkit.workbook import rerun\nrerun.leave(globals(), {file!r})"
 
 
@@ -65,7 +68,7 @@ def rerun(name: str, given: Mapping[str, str], out: Path = RUNS) -> Path:
     left.unlink(missing_ok=True)
     write(folder / "run.json", path.stem, values, metrics, time.perf_counter() - began, failed)
     with places.writing(folder / f"{path.stem}.html"):
-        _html(executed)
+        _html(executed, label(given))
     if failed:
         raise notebooks.CellFailed(f"{failed}; {executed.with_suffix('.html')} shows where")
     return folder
@@ -144,15 +147,18 @@ def _execute(path: Path, executed: Path, values: Mapping, last: str) -> None:
             nbformat.write(done, executed)
 
 
-def _html(executed: Path) -> None:
-    """Write the executed notebook as a page, which finds its mathematics in the book."""
+def _html(executed: Path, given: str) -> None:
+    """Write the executed notebook as a page that says what was changed, and finds its mathematics in the book."""
     import nbformat
     from nbconvert import HTMLExporter
 
-    mathjax = next(places.BOOK.glob("_static/**/tex-*.js"), None)
+    notebook = nbformat.read(executed, 4)
+    notebook.cells.insert(0, nbformat.v4.new_markdown_cell(TOLD.format(given=given)))
+    mathjax = places.BOOK / "_static" / "mathjax" / "startup.js"
     page, _ = HTMLExporter(
-        mathjax_url=mathjax.as_uri() if mathjax else "", require_js_url="", jquery_url=""
-    ).from_notebook_node(nbformat.read(executed, 4))
+        mathjax_url=mathjax.as_uri() if mathjax.exists() else "", require_js_url="", jquery_url=""
+    ).from_notebook_node(notebook)
+    page = page.replace("<head>", f"<head><script>window.MathJax = {MATHJAX};</script>", 1)
     executed.with_suffix(".html").write_text(page, "utf-8")
 
 
