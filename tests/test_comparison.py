@@ -74,22 +74,22 @@ def test_the_difference_is_paired_over_common_seeds(tmp_path, monkeypatch):
 
 
 def test_a_gap_says_what_its_interval_decides():
-    assert comparison.interval({"mean": 1.0, "low": float("nan"), "high": float("nan"), "n": 1}) == "+1.0 (n = 1)"
-    assert comparison.interval({"mean": 1.0, "low": -2.0, "high": 4.0, "n": 2}) == "+1.0 (n = 2)"
-    assert comparison.interval({"mean": 1.0, "low": 0.5, "high": 1.5, "n": 3}) == "+1.0 [+0.5, +1.5] ahead"
-    assert comparison.interval({"mean": -1.0, "low": -1.5, "high": -0.5, "n": 3}) == "-1.0 [-1.5, -0.5] behind"
-    assert comparison.interval({"mean": 1.0, "low": -0.5, "high": 2.5, "n": 3}) == "+1.0 [-0.5, +2.5] undecided"
+    assert comparison.interval({"mean": 1.0, "low": float("nan"), "high": float("nan"), "n": 1}) == "+1.00 (n = 1)"
+    assert comparison.interval({"mean": 1.0, "low": -2.0, "high": 4.0, "n": 2}) == "+1.00 (n = 2)"
+    assert comparison.interval({"mean": 1.0, "low": 0.5, "high": 1.5, "n": 3}) == "+1.00 [+0.50, +1.50] ahead"
+    assert comparison.interval({"mean": -1.0, "low": -1.5, "high": -0.5, "n": 3}) == "-1.00 [-1.50, -0.50] behind"
+    assert comparison.interval({"mean": 1.0, "low": -0.5, "high": 2.5, "n": 3}) == "+1.00 [-0.50, +2.50] undecided"
 
 
 def test_a_gap_of_nothing_has_no_minus():
-    assert comparison.interval({"mean": -0.01, "low": -0.02, "high": 0.0, "n": 5}) == "+0.0 [+0.0, +0.0] undecided"
+    assert comparison.interval({"mean": -0.001, "low": -0.002, "high": 0.0, "n": 5}) == "+0.00 [+0.00, +0.00] undecided"
 
 
 def test_gaps_to_the_references_by_hand(tmp_path, monkeypatch):
     rows = [row("ifca", run(0, 0.9)), row("fedavg", run(0, 0.8))]
     monkeypatch.setattr(comparison, "standings", lambda protocol, folder: rows)
     cells = comparison.gap_cells("common_rot_r20", tmp_path)
-    assert cells == [["IFCA", "+10.0 (n = 1)", "–", "–"], ["FedAvg", "–", "–", "–"]]
+    assert cells == [["IFCA", "+10.00 (n = 1)", "–", "–"], ["FedAvg", "–", "–", "–"]]
 
 
 def test_the_servers_work_in_milliseconds():
@@ -113,7 +113,7 @@ def test_a_factor_is_set_against_the_row_that_it_changes(monkeypatch):
     assert [line[1] for line in lines] == ["–", "first clusters drawn at random", factors.FACTORS[2].change]
     assert lines[0][2:] == ["80.0 ± 10.0", "0.50", "1.00", "1", "3", "–"]
     assert lines[1][2:-1] == ["50.0 ± 10.0", "0.50", "0.30", "0", "3"]
-    assert lines[1][-1] == "-30.0 [-73.0, +13.0] undecided"  # -40, -10, -40: seeds meet whatever their order
+    assert lines[1][-1] == "-30.00 [-73.03, +13.03] undecided"  # -40, -10, -40: seeds meet whatever their order
     assert lines[2][3] == "–"  # no index without clusters
 
 

@@ -287,7 +287,7 @@ def work_cells(measured: dict) -> list[list[str]]:
 
 def interval(gap: dict[str, float]) -> str:
     """A paired difference in words: its mean, its 95% interval, and whether that decides."""
-    mean, low, high = (f"{round(gap[name], 1) + 0.0:+.1f}" for name in ("mean", "low", "high"))  # no minus at zero
+    mean, low, high = (f"{round(gap[name], 2) + 0.0:+.2f}" for name in ("mean", "low", "high"))  # no minus at zero
     if gap["n"] < 3:
         return f"{mean} (n = {gap['n']})"
     side = "ahead" if gap["low"] > 0 else "behind" if gap["high"] < 0 else "undecided"
