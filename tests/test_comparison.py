@@ -82,7 +82,8 @@ def test_a_gap_says_what_its_interval_decides():
 
 
 def test_a_gap_of_nothing_has_no_minus():
-    assert comparison.interval({"mean": -0.001, "low": -0.002, "high": 0.0, "n": 5}) == "+0.00 [+0.00, +0.00] undecided"
+    none = {"mean": -0.001, "low": -0.002, "high": 0.0, "n": 5}
+    assert comparison.interval(none) == "+0.00 [+0.00, +0.00] undecided"
 
 
 def test_gaps_to_the_references_by_hand(tmp_path, monkeypatch):
