@@ -102,7 +102,6 @@ OPTIONS = [
     ("rotated", {"seed": None}, "seed = None: must be an integer, 0 or more"),
     ("rotated", {"seed": -1}, "seed = -1: must be an integer, 0 or more"),
     ("rotated", {"degrees": (0, 90, 360)}, r"degrees = \(0, 90, 360\): must be all different, or two .*"),
-    ("shifted", {"shifts": (0, 10)}, r"shifts = \(0, 10\): must be all different, or two true .*"),
     ("mixed", {"degrees": (0, 0)}, r"degrees = \(0, 0\): must be all different, or two true clusters would be one"),
     ("rotated", {"seed": True}, "seed = True: must be an integer, 0 or more"),
     ("rotated", {"test": "mine"}, "test = 'mine': must be one of cluster, all, own"),

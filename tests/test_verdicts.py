@@ -211,7 +211,7 @@ def test_the_fewest_and_the_most_seeds_are_told(learnt):
     seeds(learnt, "ifca", 0.94, 0.95, 0.94)
     seeds(learnt, "oracle", 0.94, 0.95, 0.94, 0.95)
     parts = {"a": {"above": f"{P}/ifca", "than": 90}, "b": {"above": f"{P}/oracle", "than": 90}}
-    assert str(verdict(learnt, **parts)) == "holds. 3 to 4 seeds."
+    assert str(verdict(learnt, **parts)) == "holds. 3 seeds."  # the fourth was not stated beforehand
     record(learnt, P, "local", 0, accuracy=0.5)
     record(learnt, P, "cfl", 0, accuracy=0.5)
     record(learnt, P, "cfl", 1, accuracy=0.5)
@@ -280,10 +280,22 @@ def test_a_verdict_says_that_a_run_has_diverged_and_a_diverged_baseline_decides_
 
 def test_a_table_that_was_extended_says_so(learnt, monkeypatch):
     seeds(learnt, "ifca", 0.94, 0.95, 0.94, 0.95)
-    table = {"t": {"protocol": P, "seeds": 3, "extended": 10}}
+    table = {"t": {"protocol": P, "seeds": 3, "extended": 10, "rows": {"a": {"label": "ifca"}}}}
     monkeypatch.setattr(schema, "tables", lambda: table)
     part = {"above": f"{P}/ifca", "than": 90}
-    assert str(verdict(learnt, a=part)) == "holds. 4 seeds. Extended once, from 3 seeds to 10."
+    assert str(verdict(learnt, a=part)) == "holds. 4 of 10 planned seeds. Extended once, from 3 seeds to 10."
+
+
+def test_seeds_beyond_those_that_a_table_states_decide_nothing(learnt, monkeypatch):
+    seeds(learnt, "ifca", 0.94, 0.94, 0.94, 0.1, 0.1)
+    part = {"above": f"{P}/ifca", "than": 90}
+    assert str(verdict(learnt, a=part)) == "holds. 3 seeds."
+    rows = {"a": {"label": "ifca"}}
+    tables = {name: {"protocol": P, "seeds": n, "rows": rows} for name, n in (("t", 3), ("u", 5))}
+    monkeypatch.setattr(schema, "tables", lambda: tables)
+    assert str(verdict(learnt, a=part)) == "undecided. 5 seeds."  # the larger of its tables
+    tables["u"]["seeds"] = 10
+    assert str(verdict(learnt, a=part)) == "undecided. 5 of 10 planned seeds."
 
 
 def test_no_rule_was_changed_without_its_date():

@@ -116,6 +116,8 @@ def measured(protocol: str, label: str, folder: Path = records.FOLDER) -> Measur
 def cell(name: str, folder: Path = records.FOLDER) -> tuple[dict[int, float], list[dict]]:
     """Values by seed, and the records, of ``protocol/label/metric`` (accuracy if left out).
 
+    Only the seeds that a table states beforehand count: 0, 1, ... up to their number.
+
     Raises
     ------
     ValueError
@@ -124,7 +126,9 @@ def cell(name: str, folder: Path = records.FOLDER) -> tuple[dict[int, float], li
     protocol, label, metric = [*name.split("/"), "accuracy"][:3]
     known(protocols.protocols(), protocol, "protocol")
     known(protocols.protocols()[protocol]["methods"], label, "label")
-    m = measured(protocol, label, folder)
+    m, wanted = measured(protocol, label, folder), schema.planned(protocol, label)
+    if m and wanted:
+        m = Measured([run for run in m.runs if run["seed"] < wanted])
     return (m.values(metric), m.runs) if m else ({}, [])
 
 

@@ -422,6 +422,13 @@ def tables() -> dict[str, dict]:
     return _tables(papers.PAPERS)[0]
 
 
+def planned(protocol: str, label: str) -> int | None:
+    """How many seeds the tables state for a method, `extended` included; None if it stands in none."""
+    wanted = [table.get("extended", table["seeds"]) for table in tables().values() if table["protocol"] == protocol
+              and any(row["label"] == label for row in table["rows"].values())]  # fmt: skip
+    return max(wanted, default=None)
+
+
 def left_out() -> list[dict]:
     """Experiments without a table, and why, as ``tables.yaml`` lists them; raises as ``protocols``."""
     return _tables(papers.PAPERS)[1]

@@ -340,7 +340,9 @@ def _weak(counted: list[Part]) -> list[str]:
     runs = [run for part in counted for run in part.runs]
     fewest, most = min(part.seeds for part in counted), max(part.seeds for part in counted)
     seeds = f"{fewest}" if fewest == most else f"{fewest} to {most}"
-    notes = [f"{seeds} seed{'s' * (most > 1)}"]
+    wanted = max((schema.planned(run["protocol"], run["label"]) or 0 for run in runs), default=0)
+    early = f" of {wanted} planned" if SEEDS <= most < wanted else ""
+    notes = [f"{seeds}{early} seed{'s' * (most > 1)}"]
     gone = sorted({f"{run['label']}, seed {run['seed']}" for run in runs if measured.diverged(run)})
     if gone:
         notes.append(f"a run has diverged: {'; '.join(gone)}")
