@@ -143,9 +143,9 @@ def test_runs_that_are_the_same_test_nothing(learnt):
     assert str(verdict(learnt, a=near)) == "vacuous. The two runs are the same to the last digit."
     seeds(learnt, "ifca", 0.9, 0.9, 0.9, early=0.6)
     assert verdict(learnt, a=near).word == "holds"  # they came to the same by other ways
-    seeds(learnt, "mdicfl-1", 0.9, 0.9, 0.9, 0.8)
-    seeds(learnt, "ifca", 0.9, 0.9, 0.9)
-    assert verdict(learnt, a=near).word == "vacuous"  # of the seeds that both have
+    seeds(learnt, "oracle", 0.9, 0.9)
+    fewer = {"near": [f"{P}/mdicfl-1", f"{P}/oracle"], "within": 1}
+    assert verdict(learnt, a=fewer).word == "vacuous"  # of the seeds that both have
 
 
 def test_what_was_found_is_told(learnt):
@@ -296,6 +296,8 @@ def test_seeds_beyond_those_that_a_table_states_decide_nothing(learnt, monkeypat
     assert str(verdict(learnt, a=part)) == "undecided. 5 seeds."  # the larger of its tables
     tables["u"]["seeds"] = 10
     assert str(verdict(learnt, a=part)) == "undecided. 5 of 10 planned seeds."
+    monkeypatch.setattr(schema, "tables", dict)
+    assert str(verdict(learnt, a=part)) == "undecided. 5 seeds."  # of a method that stands in no table
 
 
 def test_no_rule_was_changed_without_its_date():

@@ -340,8 +340,8 @@ def _weak(counted: list[Part]) -> list[str]:
     runs = [run for part in counted for run in part.runs]
     fewest, most = min(part.seeds for part in counted), max(part.seeds for part in counted)
     seeds = f"{fewest}" if fewest == most else f"{fewest} to {most}"
-    wanted = max((schema.planned(run["protocol"], run["label"]) or 0 for run in runs), default=0)
-    early = f" of {wanted} planned" if SEEDS <= most < wanted else ""
+    wanted = [n for run in runs if (n := schema.planned(run["protocol"], run["label"]))]
+    early = f" of {max(wanted)} planned" if wanted and SEEDS <= most < max(wanted) else ""
     notes = [f"{seeds}{early} seed{'s' * (most > 1)}"]
     gone = sorted({f"{run['label']}, seed {run['seed']}" for run in runs if measured.diverged(run)})
     if gone:
