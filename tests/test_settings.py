@@ -153,7 +153,7 @@ def test_a_schedule_refuses_what_cannot_be():
         schedule(2, 1.0, 1, 0, torch.ones(2))
     with pytest.raises(ValueError, match=r"^arrival = 'torch.int64 of shape \(2, 2\)': must be integers"):
         schedule(2, 1.0, 1, 0, torch.ones(2, 2, dtype=torch.int64))
-    with pytest.raises(ValueError, match=r"^min\(arrival\) = 0: must be 1 or more"):
+    with pytest.raises(ValueError, match=r"^min\(arrival\) = 0: must be 1, so that round 1 has a client"):
         schedule(2, 1.0, 1, 0, torch.tensor([0, 1]))
     with pytest.raises(ValueError, match=r"^rounds = 1000001: must be at most 1000000$"):
         schedule(2, 1.0, 1_000_001, 0)

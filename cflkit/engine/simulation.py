@@ -66,8 +66,7 @@ def schedule(
         whole = arrival.dim() == 1 and not (arrival.is_floating_point() or arrival.dtype == torch.bool)
         require(whole, "arrival", f"{arrival.dtype} of shape {tuple(arrival.shape)}", "integers (N,), one a client")
         require(len(arrival) == clients, "len(arrival)", len(arrival), f"the number of clients, {clients}")
-        require(int(arrival.min()) >= 1, "min(arrival)", int(arrival.min()), "1 or more: rounds are counted from 1")
-        require(int(arrival.min()) <= 1, "min(arrival)", int(arrival.min()), "1, so that round 1 has a client")
+        require(int(arrival.min()) == 1, "min(arrival)", int(arrival.min()), "1, so that round 1 has a client")
     drawn = []
     for t in range(1, rounds + 1):
         available = torch.arange(clients) if arrival is None else torch.nonzero(arrival <= t).flatten()
