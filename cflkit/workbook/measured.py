@@ -165,14 +165,14 @@ def _cached(protocol: str, folder: Path, stamp: tuple) -> tuple[list[dict], list
             data.setdefault(record["seed"], []).append(record)
     lost = []
     for twice in (same for same in runs.values() if len(same) > 1):
-        bad.append(f"{_named(twice)}: two records of one run; delete one")
+        bad.append(f"{protocol}: {_named(twice)}: two records of one run; delete one")
         lost += twice
     for seed, these in data.items():
         if len({str(record["config"]["federation"].get("digest")) for record in these}) > 1:
-            bad.append(f"{_named(these)}: the data of seed {seed} differ, so they cannot be paired")
+            bad.append(f"{protocol}: {_named(these)}: the data of seed {seed} differ, so they cannot be paired")
             lost += these
     return [record for record in good if not any(record is one for one in lost)], bad
 
 
 def _named(these: Sequence[dict]) -> str:
-    return f"{these[0]['protocol']}: {' and '.join(f'{records.name(record)}.json' for record in these)}"
+    return " and ".join(f"{records.name(record)}.json" for record in these)
