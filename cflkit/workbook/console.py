@@ -174,7 +174,7 @@ def _ledger(options) -> None:
         print(f"{paper}: {ledger.mark(paper, options.out)}")
         for claim, verdict in ledger.verdicts(paper, options.out):
             print(f"  {claim['id']:26} {verdict}" + f" †{verdict.newer}" * bool(verdict.newer))
-    print("†: the rule, of this day, is newer than some of the runs that it judges")
+    print("†: the rule, of this day, is as new as some of the runs that it judges, or newer")
     for kind, words in ledger.tally(options.out).items():
         print(f"claims {kind}: " + ", ".join(f"{count} {word}" for word, count in words.items()))
     total = ledger.totals(options.out)

@@ -73,7 +73,7 @@ def newer(papers: Sequence[str], folder: Path) -> str:
     days = {verdict.newer for paper in papers for _, verdict in ledger.verdicts(paper, folder)} - {""}
     if not days:
         return ""
-    return f"† The rule is newer than some of the runs that it judges: it is of {' or '.join(sorted(days))}."
+    return f"† The rule, of {' or '.join(sorted(days))}, is as new as some of the runs that it judges, or newer."
 
 
 def apart(kind: str, folder: Path) -> Iterator[tuple[str, ...]]:

@@ -21,6 +21,7 @@ PARTLY, PARTLY_FAILS = "holds in part", "fails in part"
 CONSISTENT, INCONSISTENT = "internally consistent", "internally inconsistent"
 VACUOUS, MISSING, BLOCKED = "vacuous", "not yet measured", "blocked"
 TRAFFIC = {"down", "up", "server_flops", "client_flops"}  # counted, whether or not anything is learnt
+HALFWAY = 0.5  # of the way from chance to its printed number: what a baseline must have learnt
 RATIO = 0.005  # a ratio is what the paper says to a hundredth
 SLACK = 1e-9  # of floating-point sums at a boundary
 SEEMS = {HOLDS: "seems to hold", FAILS: "seems to fail", PARTLY: "seems to hold in part",
@@ -84,7 +85,7 @@ class Verdict:
     caveats : str
         Of the note, what weakens it.
     newer : str
-        The day of the rule, if some of the runs that it judges are older; "" if not.
+        The day of the rule, unless all the runs that it judges are of later days; then "".
     """
 
     outcome: str
@@ -160,7 +161,7 @@ def decide(name: str, part: dict, numbers: dict[str, list[float]], folder: Path 
         return Part(name, MISSING, MISSING)
     series = [([ours[s] for s in seeds], [theirs[s] for s in seeds if theirs]) for seeds, theirs in pairs]
     margins, strict = _margins(kind, part, series, numbers)
-    seeds = min(len(a) for a, _ in series)
+    seeds = min([len(a) for a, _ in series] + [count for cell in names if (count := _leant_on(cell, folder))])
     used = {s for seeds_, _ in pairs for s in seeds_}
     kept = tuple(run for run in [*runs, *(run for _, more in others for run in more)] if run["seed"] in used)
     if kind == "near" and all(a == b for a, b in series) and _same(cells):
@@ -238,6 +239,15 @@ def _gate(name: str, folder: Path) -> str:
     return "" if metric in TRAFFIC else too_early(protocol, folder)
 
 
+def _leant_on(name: str, folder: Path) -> int:
+    """Count the seeds of the baseline that a cell leans on; 0 if it leans on none."""
+    protocol, _, metric = (*name.split("/"), "accuracy")[:3]
+    gate = schema.gates().get(protocol, "")
+    if metric in TRAFFIC or isinstance(gate, str):
+        return 0
+    return len(measured.cell(f"{protocol}/{gate['baseline']}", folder)[0])
+
+
 def too_early(protocol: str, folder: Path = records.FOLDER) -> str:
     """Say so if a protocol leans on a baseline that is missing, or not half of the way to its printed number."""
     gate = schema.gates().get(protocol, "")
@@ -252,7 +262,8 @@ def too_early(protocol: str, folder: Path = records.FOLDER) -> str:
     paper = protocols.protocols()[protocol]["paper"]
     target = min(printed_numbers(paper, gate["printed"]))
     mean = metrics.spread(list(values.values()))["mean"]
-    if mean >= (100 / gate["classes"] + target) / 2:
+    chance = 100 / gate["classes"]
+    if mean >= chance + HALFWAY * (target - chance):
         return ""
     return f"the baseline `{label}` reached only {mean:.2f} (printed: {target:.2f})"
 
@@ -355,9 +366,9 @@ def _weak(counted: list[Part]) -> list[str]:
 
 
 def _newer(claim: dict, counted: list[Part]) -> str:
-    """Give the day of a claim's rule, if a run that it judges is older, else nothing."""
+    """Give the day of a claim's rule, if a run that it judges may be older (days have no hours), else nothing."""
     since = max(filter(None, (claim.get("since"), schema.rules_since()))).isoformat()
-    return since if any(run["provenance"]["date"] < since for part in counted for run in part.runs) else ""
+    return since if any(run["provenance"]["date"] <= since for part in counted for run in part.runs) else ""
 
 
 def agreement(values: Sequence[float], printed: float, within: float) -> str:
