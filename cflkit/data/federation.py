@@ -1,4 +1,7 @@
-"""A federation as pure data: who holds which images, under which true distribution, tested on what."""
+"""A federation as pure data: who holds which images, under which true distribution, tested on what.
+
+What makes federations is in :mod:`cflkit.data.builders`, which users know as ``cflkit.federation``.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace

@@ -21,7 +21,6 @@ import warnings
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import BrokenExecutor, Executor, Future
-from dataclasses import dataclass
 from functools import cache, partial
 
 import cloudpickle
@@ -29,39 +28,13 @@ import torch
 from torch import Tensor
 
 from cflkit.checks import Count, declared
-from cflkit.data.federation import Samples
-from cflkit.engine.clients import Data, Pixels
-from cflkit.engine.local import Local
+from cflkit.engine.local import Site
 from cflkit.engine.memory import ChunkMemory, Memory
 from cflkit.engine.rows import Part
-from cflkit.engine.sgd import SGD
-from cflkit.engine.trainer import Trainer
-from cflkit.models.flat import Model
 
 HELD_BYTES = 2**30  # of parcels that a worker keeps; beyond, those go that were used longest ago
 
 Uploaded = dict[str, Part | Tensor]
-
-
-@dataclass(frozen=True)
-class Site:
-    """What it takes to play any client of a run; fields as for :class:`Local` and :class:`Data`."""
-
-    model: Model
-    samples: Samples
-    pixels: Pixels
-    classes: int
-    optimiser: SGD
-    seed: int
-    trainers: Sequence[Trainer]
-
-    def local(self, round: int) -> Local:
-        """What clients can do in `round`."""
-        return Local(self.model, self.optimiser, self.seed, round, self.trainers)
-
-    def data(self, clients: list[int]) -> Data:
-        """What `clients` hold."""
-        return Data(self.samples, clients, self.pixels, self.classes)
 
 
 # ---------------------------------------------------------------------- bytes

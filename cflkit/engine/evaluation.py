@@ -139,9 +139,10 @@ class Scoring:
     ) -> dict[str, float]:
         """Scores of the models that serve each group of clients, and of the one for everybody."""
         row = {}
+        never_run = self.last + 1  # what scoring draws, no round of training draws; every score draws the same
         for prefix, group in (groups or self.groups).items():
             if len(group):
-                served = self.method.serve(server, group, network(self.last + 1))
+                served = self.method.serve(server, group, network(never_run))
                 if served is not None:
                     row |= self._scores(prefix, served, group)
         shared = self.method.shared(server)

@@ -5,12 +5,14 @@ A method calls :class:`Local` and never learns which trainer runs. All trainers 
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
 
 from cflkit import rng
-from cflkit.engine.clients import Data
+from cflkit.data.federation import Samples
+from cflkit.engine.clients import Data, Pixels
 from cflkit.engine.rows import Part, Rowwise
 from cflkit.engine.sgd import SGD, Prox, cross_entropy
 from cflkit.engine.trainer import Trainer, Work, covered
@@ -100,3 +102,24 @@ class Local:
 
     def _trainer(self, work: Work) -> Trainer:
         return next(trainer for trainer in self.trainers if trainer.supports(work))
+
+
+@dataclass(frozen=True)
+class Site:
+    """What it takes to play any client of a run, in any round; fields as for :class:`Local` and its data."""
+
+    model: Model
+    samples: Samples
+    pixels: Pixels
+    classes: int
+    optimiser: SGD
+    seed: int
+    trainers: Sequence[Trainer]
+
+    def local(self, round: int) -> Local:
+        """What clients can do in `round`."""
+        return Local(self.model, self.optimiser, self.seed, round, self.trainers)
+
+    def data(self, clients: list[int]) -> Data:
+        """What `clients` hold."""
+        return Data(self.samples, clients, self.pixels, self.classes)

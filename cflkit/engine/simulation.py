@@ -23,10 +23,11 @@ from cflkit.checks import Checked, Count, Fraction, Natural, declared, require
 from cflkit.data.federation import Federation
 from cflkit.engine import fast, metrics
 from cflkit.engine.checkpoint import Checkpoint, fingerprint
-from cflkit.engine.clients import Data
-from cflkit.engine.courier import Courier, Site
+from cflkit.engine.clients import Pixels
+from cflkit.engine.courier import Courier
 from cflkit.engine.evaluation import Scorer, Scoring
 from cflkit.engine.history import History
+from cflkit.engine.local import Site
 from cflkit.engine.memory import Memory
 from cflkit.engine.network import Network, Task
 from cflkit.engine.sgd import SGD
@@ -304,7 +305,7 @@ class Simulation(Checked):
     def network(self, round: int, memory: Memory) -> Network:
         """The clients as the server reaches them in `round`; for joins and experiments after training too."""
         local, chunk = self.site.local(round), 1 if self.debug else self.chunk
-        return Network(self.task, memory, local, chunk, self._data, self.workers, self.courier or self.executor)
+        return Network(self.task, memory, local, chunk, self.site.data, self.workers, self.courier or self.executor)
 
     def evaluate(self, server: dict, memory: Memory, clients: Tensor | None = None) -> dict[str, float]:
         """Score the models that serve `clients`; all that take part, and the others apart, if None."""
@@ -329,7 +330,7 @@ class Simulation(Checked):
     @cached_property
     def site(self) -> Site:
         """What it takes to play any client."""
-        data = self.federation.train, self.scorer.pixels, self.federation.classes
+        data = self.federation.train, Pixels(self.federation, self.model), self.federation.classes
         return Site(self.model, *data, self.local, self.seed, self.trainers)
 
     @cached_property
@@ -337,9 +338,6 @@ class Simulation(Checked):
         """What takes chunks to workers that share no memory with this process, and counts the bytes; or None."""
         near = self.executor is None or isinstance(self.executor, ThreadPoolExecutor)
         return None if near else Courier(self.executor, self.workers, self.site)
-
-    def _data(self, clients: list[int]) -> Data:
-        return self.site.data(clients)
 
     def _row(self, t: int, net: Network, before: Tensor | None, history: History) -> dict:
         """Measure one round: traffic always, clusters where the method has any, scores when due."""
