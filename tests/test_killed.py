@@ -12,7 +12,7 @@ import made
 import psutil
 import pytest
 
-from cflkit.workbook import console, papers, spread
+from cflkit.workbook import console, papers, reproduce, spread
 
 KILLS = 20
 COMMANDS = {
@@ -112,6 +112,20 @@ def test_killed_at_random_moments(name, beside, toy):
     stamps = {file: file.stat().st_mtime_ns for file in toy.glob("out/toy/*.json")}
     assert status(toy, command) == 0
     assert {file: file.stat().st_mtime_ns for file in toy.glob("out/toy/*.json")} == stamps
+
+
+def test_what_a_kill_after_the_record_has_left_is_removed_by_the_next_call(toy, monkeypatch):
+    monkeypatch.chdir(toy)
+    monkeypatch.setattr(papers, "PAPERS", toy)
+    assert console.main(COMMANDS["reproduce"]) == 0
+    done, busy, other = (toy / "runs" / "toy" / name for name in ("a-s0", "a-s1", "a-s7"))
+    for kept in (done, busy, other):
+        (kept / "memory").mkdir(parents=True)
+        kept.with_name(f"{kept.name}.lock").touch()
+    with reproduce.alone(busy):
+        assert console.main(COMMANDS["reproduce"]) == 0
+        assert busy.exists() and other.exists() and not done.exists()
+    assert {path.name for path in done.parent.iterdir()} == {busy.name, other.name, f"{other.name}.lock"}
 
 
 def _kill(toy, command, beside, draw, whole, running):

@@ -126,18 +126,29 @@ def missing(name: str, seeds: Sequence[int] | None = None, folder: Path = record
         Where the run records are.
     """
     known(tables(), name, "table")
-    table = tables()[name]
-    seeds = range(table.get("extended", table["seeds"])) if seeds is None else seeds
-    cost = protocols.protocols()[table["protocol"]]["cost"]
+    protocol = tables()[name]["protocol"]
+    cost = protocols.protocols()[protocol]["cost"]
     lacking = {}
     for row in rows(name, folder):
         runs = row.measured.runs if row.measured else []
         took = [r["provenance"]["seconds"] / 60 for r in runs if r["provenance"]["device"] == "cpu"]
         cpu, gpu = cost.get(row.label, cost["each"])
-        for seed in set(seeds) - {r["seed"] for r in runs}:
+        for seed in _wanted(name, seeds) - {r["seed"] for r in runs}:
             minutes = sum(took) / len(took) if took else cpu
-            lacking[row.label, seed] = Missing(table["protocol"], row.label, seed, minutes, gpu)
+            lacking[row.label, seed] = Missing(protocol, row.label, seed, minutes, gpu)
     return sorted(lacking.values(), key=lambda m: (m.minutes, m.label, m.seed))
+
+
+def recorded(name: str, seeds: Sequence[int] | None = None, folder: Path = records.FOLDER) -> list[tuple[str, int]]:
+    """Label and seed of the runs that a table has; parameters as for :func:`missing`."""
+    runs = {(row.label, run["seed"]) for row in rows(name, folder) if row.measured for run in row.measured.runs}
+    return sorted(run for run in runs if run[1] in _wanted(name, seeds))
+
+
+def _wanted(name: str, seeds: Sequence[int] | None) -> set[int]:
+    """The seeds that a table states, unless others are named."""
+    table = tables()[name]
+    return set(range(table.get("extended", table["seeds"])) if seeds is None else seeds)
 
 
 # ---------------------------------------------------------------------- every printed number

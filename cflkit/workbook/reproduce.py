@@ -149,6 +149,8 @@ def reproduce(
     require(minutes is None or minutes > 0, "budget", minutes, "more than 0 minutes")
     lacking = ledger.missing(table, seeds, out)
     plans = [protocols.plan(m.protocol, m.label, m.seed, **how) for m in lacking]
+    for label, seed in ledger.recorded(table, seeds, out):
+        _tidy(checkpoints / ledger.tables()[table]["protocol"] / f"{label}-s{seed}")
     where = {"out": out.resolve(), "checkpoints": checkpoints.resolve()}  # a worker may be in another folder
     tasks = [partial(run, one, **where, progress=pool is None) for one in plans]
     cost, ended, failed = Cost([m.minutes for m in lacking]), 0, 0
@@ -163,6 +165,13 @@ def reproduce(
     if ended < len(plans):
         raise TimeIsUp(f"time is up after {minutes:g} min")
     return failed
+
+
+def _tidy(kept: Path) -> None:
+    """Remove what is left of a recorded run whose process was killed between its record and its end."""
+    if kept.exists() or kept.with_name(f"{kept.name}.lock").exists():
+        with contextlib.suppress(BusyError), alone(kept):
+            shutil.rmtree(kept, ignore_errors=True)
 
 
 def _told(outcome: Outcome, plan: protocols.Plan, cost: "Cost", width: int) -> bool:
