@@ -68,7 +68,7 @@ def test_without_records_everything_reads_not_yet_measured(tmp_path):
     names = [name for name, t in ledger.tables().items() if t["paper"] == "stocfl"]
     for name in names:  # an empty table is one line
         rows = len(ledger.tables()[name]["rows"])
-        assert f"*: {rows} rows, {pages.MISSING}. `cflkit reproduce {name}`\n" in results
+        assert f"*: {rows} rows, {pages.MISSING}. `.venv/bin/cflkit reproduce {name}`\n" in results
     assert results.count(f"| {pages.MISSING} |") == 4  # of Figure 3
     assert "is not finished" in (tmp_path / "stocfl_finding.md").read_text()
     assert "seems" not in (tmp_path / "stocfl_claims.md").read_text()
@@ -94,7 +94,7 @@ def test_measured_stands_beside_printed(tmp_path):
     links = [f"{seed}: {{download}}`{value} <results/{protocol}/{files[seed]}.json>`"
              for seed, value in enumerate(("90.00", "92.00"))]  # fmt: skip
     assert f"| StoCFL, parallel | `stocfl` | {', '.join(links)} |" in results
-    assert f"`cflkit simulate --protocol {protocol} LABEL --seed SEED --out again`" in results
+    assert f"`.venv/bin/cflkit simulate --protocol {protocol} LABEL --seed SEED --out again`" in results
     hybrid = results[results.index("(table-stocfl-tau-hybrid)=") :]
     assert "| method | printed | measured | ARI | difference |" in hybrid
     assert "| τ = 0.5 | – | 2.00 | 1.00 |" in hybrid

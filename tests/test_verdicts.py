@@ -184,7 +184,10 @@ def test_mixed_parts_are_told_and_missing_ones_too(learnt):
     seeds(learnt, "ifca", 0.94, 0.95, 0.94)
     good, bad = {"above": f"{P}/ifca", "than": 90}, {"above": f"{P}/ifca", "than": 97}
     open_, absent = {"above": f"{P}/ifca", "than": 94.5}, {"above": f"{P}/oracle", "than": 90}
-    assert str(verdict(learnt, a=good, b=bad)) == "holds in part. Holds for a. Fails for b. 3 seeds."
+    assert str(verdict(learnt, a=good, b=bad)) == "mixed. Holds for a. Fails for b. 3 seeds."
+    told = "mixed. Holds for a. Fails for b. Undecided for c. 3 seeds."
+    assert str(verdict(learnt, a=good, b=bad, c=open_)) == told
+    assert verdict(learnt, a=good, b=open_).word == "holds in part"
     assert str(verdict(learnt, a=good, b=absent)) == "holds in part. Holds for a. Not yet measured for b. 3 seeds."
     told = "fails in part. Fails for a and c. Undecided for b. 3 seeds."
     assert str(verdict(learnt, a=bad, b=open_, c=bad)) == told
@@ -205,6 +208,8 @@ def test_parts_without_the_seeds_do_not_count_beside_those_that_have_them(learnt
     firm, early = {"above": f"{P}/ifca", "than": 90}, {"above": f"{P}/oracle", "than": 95}
     assert str(verdict(learnt, a=firm, b=early)) == "holds in part. Holds for a. Seems to fail for b. 3 seeds."
     assert verdict(learnt, b=early).word == "seems to fail"
+    fine = {"above": f"{P}/oracle", "than": 90}
+    assert str(verdict(learnt, b=early, c=fine)) == "seems mixed. Seems to fail for b. Seems to hold for c. 1 seed."
 
 
 def test_the_fewest_and_the_most_seeds_are_told(learnt):
@@ -243,6 +248,15 @@ def test_a_verdict_has_no_more_seeds_than_the_baseline_that_it_leans_on(tmp_path
     assert str(verdict(tmp_path, a=share)) == "holds. 3 seeds."  # what is counted leans on nothing
     record(tmp_path, P, "fedavg", 2, accuracy=0.9)
     assert str(verdict(tmp_path, a=MORE)) == "holds. 3 seeds."
+
+
+def test_a_claim_without_any_run_says_so_and_blames_no_baseline(tmp_path):
+    told = "not tested. None of its runs has been made yet."
+    assert str(verdict(tmp_path, a=MORE)) == told
+    assert str(verdict(tmp_path, a=MORE, b={"above": f"{P}/cfl", "than": 90})) == told
+    seeds(tmp_path, "mdicfl-1", 0.95)
+    gated = "Not judged for a, as the baseline `fedavg` has not run yet. Not yet measured for b."
+    assert str(verdict(tmp_path, a=MORE, b={"above": f"{P}/cfl", "than": 90})) == f"not tested. {gated}"
 
 
 def test_every_claim_of_a_protocol_leans_on_its_gate_or_says_why_on_none(tmp_path, monkeypatch):
@@ -365,17 +379,21 @@ def test_a_chapter_bears_its_verdict_in_its_title(learnt, monkeypatch):
 
     good, bad, open_ = claim(), claim(than=95), claim("cfl")
     early, against = claim("oracle"), claim("oracle", than=95)
+    both = good | {"parts": {"p": good["parts"]["p"], "q": bad["parts"]["p"]}}
+    partly = good | {"parts": {"p": good["parts"]["p"], "q": open_["parts"]["p"]}}
     numbers = {"n": {"table": "Table 4", "method": "MD-ICFL-1", "metric": "ARI"}}
     printed = {"id": "", "says": "", "numbers": numbers, "parts": {"p": {"printed_above": "n", "than": 0}}}
     found = []
     monkeypatch.setattr(schema, "claims", lambda: {"mdicfl": found})
     for claims, mark in (
-        ([open_], "[Re: open]"), ([good], "[Re]"), ([bad], "[¬Re]"), ([good, bad], "[Re in part]"),
+        ([open_], "[Re: open]"), ([good], "[Re]"), ([bad], "[¬Re]"), ([good, bad], "[Re: mixed]"),
         ([good, open_], "[Re in part]"), ([bad, open_], "[¬Re in part]"),  # what is open is not decided by the rest
         ([claim(ours=True)], "[Re: open]"), ([good, claim(ours=True, than=95)], "[Re]"),  # our own do not count
         ([printed], "[Re: open]"), ([bad, printed], "[¬Re]"),  # nor do printed numbers alone
         ([early], "[Re, preliminary]"), ([against], "[¬Re, preliminary]"),
-        ([early, against], "[Re in part, preliminary]"),
+        ([early, against], "[Re: mixed, preliminary]"),
+        ([both], "[Re: mixed]"), ([both, good], "[Re: mixed]"),  # as its parts are
+        ([partly], "[Re in part]"), ([partly, good], "[Re in part]"), ([partly, bad], "[Re: mixed]"),
         ([good, early], "[Re in part]"), ([bad, early], "[¬Re in part]"),  # nor what is preliminary, beside others
     ):  # fmt: skip
         found[:] = claims

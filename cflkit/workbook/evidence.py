@@ -13,8 +13,9 @@ CHAPTERS = {"mdicfl": "MD-ICFL", "fesem": "FeSEM", "stocfl": "StoCFL", "lcfed": 
 FEW = 3  # parts of a claim whose values stand in its line; of more the line says which hold
 # A mark's class in book.css, and its sign: colour alone tells nothing.
 SIGNS = {
-    "holds": ("holds", "✓"), "holds in part": ("part", "◐"), "fails in part": ("part", "◐"),
-    "fails": ("fails", "✗"), "undecided": ("open", "?"), "not tested": ("none", "–"), "vacuous": ("none", "–"),
+    "holds": ("holds", "✓"), "holds in part": ("holds", "✓…"), "mixed": ("part", "±"),
+    "fails": ("fails", "✗"), "fails in part": ("fails", "✗…"),
+    "undecided": ("open", "?"), "not tested": ("none", "–"), "vacuous": ("none", "–"),
     "internally consistent": ("print", "="), "internally inconsistent": ("print", "≠"),
 }  # fmt: skip
 

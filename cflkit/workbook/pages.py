@@ -198,7 +198,7 @@ def states(folder: Path) -> Iterator[tuple[str, ...]]:
         hours, gpu = sum(m.minutes for m in lacking) / 60, sum(m.gpu_minutes for m in lacking)
         title = f"[{spec['title']}](table-{name})" if spec["paper"] in CHAPTERS else spec["title"]
         yield (title, f"{wanted - len(lacking)} of {wanted}", f"{hours:.1f}",
-               f"{gpu:.0f}", f"`cflkit reproduce {name}`")  # fmt: skip
+               f"{gpu:.0f}", f"`{name}`")  # fmt: skip
 
 
 def covered(folder: Path) -> Iterator[list[str]]:

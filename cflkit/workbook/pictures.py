@@ -102,7 +102,7 @@ def fesem() -> Steps:
     return Steps(
         caption=CAPTIONS["fesem"],
         axis="round", labels=[str(t) for t in range(1, len(frames[0]) + 1)], variants=list(ways),
-        header=["clients that move", "agreement with the true rotations (ARI)"], frames=frames,
+        header=["clients that move", "adjusted Rand index against the true rotations"], frames=frames,
     )  # fmt: skip
 
 
@@ -123,7 +123,7 @@ def _walk(rounds: list[dict], t: int, one: int) -> Frame:
         panel.mark(*end, "c" if row["moved"][i] else "a", kind, 1.3 if i == one else 0.7)
     for at in (0, 1):
         panel.mark(at, 0, "d", "", 1.2)
-    course = Panel("Agreement (ARI)", (1, len(rounds)), (0, 1.05), 250, 220, "round",
+    course = Panel("Adjusted Rand index", (1, len(rounds)), (0, 1.05), 250, 220, "round",
                    [(1, "1"), (len(rounds), str(len(rounds)))], [(0, "0"), (0.5, "0.5"), (1, "1")])  # fmt: skip
     course.course([[(k, r["ari"]) for k, r in enumerate(rounds, 1)]], [""], t + 1)
     moved = sum(row["moved"])

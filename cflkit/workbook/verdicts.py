@@ -17,15 +17,16 @@ from cflkit.workbook.papers import printed_numbers
 
 SEEDS = 3  # fewer decide nothing
 HOLDS, FAILS, UNDECIDED, UNTESTED = "holds", "fails", "undecided", "not tested"
-PARTLY, PARTLY_FAILS = "holds in part", "fails in part"
+MIXED, PARTLY, PARTLY_FAILS = "mixed", "holds in part", "fails in part"
 CONSISTENT, INCONSISTENT = "internally consistent", "internally inconsistent"
 VACUOUS, MISSING, BLOCKED = "vacuous", "not yet measured", "blocked"
+UNRUN = "none of its runs has been made yet"
 TRAFFIC = {"down", "up", "server_flops", "client_flops"}  # counted, whether or not anything is learnt
 HALFWAY = 0.5  # of the way from chance to its printed number: what a baseline must have learnt
 RATIO = 0.005  # a ratio is what the paper says to a hundredth
 SLACK = 1e-9  # of floating-point sums at a boundary
-SEEMS = {HOLDS: "seems to hold", FAILS: "seems to fail", PARTLY: "seems to hold in part",
-         PARTLY_FAILS: "seems to fail in part"}  # what is said with fewer seeds
+SEEMS = {HOLDS: "seems to hold", FAILS: "seems to fail", MIXED: "seems mixed",
+         PARTLY: "seems to hold in part", PARTLY_FAILS: "seems to fail in part"}  # what is said with fewer seeds
 
 
 @dataclass(frozen=True)
@@ -152,9 +153,11 @@ def decide(name: str, part: dict, numbers: dict[str, list[float]], folder: Path 
         return _of_print(name, kind, part, numbers)
     two = schema.RULES[kind].operands == 2
     names = [part[kind][0], *_listed(part[kind][1])] if two else [part[kind]]
+    cells = [measured.cell(cell, folder) for cell in names]
+    if not any(runs for _, runs in cells):
+        return Part(name, MISSING, UNRUN)
     if why := next(filter(None, (_gate(cell, folder) for cell in names)), None):
         return Part(name, BLOCKED, why)
-    cells = [measured.cell(cell, folder) for cell in names]
     (ours, runs), others = cells[0], cells[1:]
     pairs = [(sorted(set(ours) & set(theirs)), theirs) for theirs, _ in others] or [(sorted(ours), {})]
     if not all(seeds for seeds, _ in pairs):
@@ -308,11 +311,13 @@ def _sentences(notes: list[str]) -> str:
 
 
 def _together(counted: list[Part], of: int) -> str:
-    """The word for several parts; what not all of them say, they say in part."""
+    """The word for several parts: of some that hold and some that fail *mixed*; of some that are open *in part*."""
     words = {part.outcome for part in counted}
     whole = len(words) == 1 and len(counted) == of
     if words == {UNDECIDED}:
         return UNDECIDED
+    if {HOLDS, FAILS} <= words:
+        return MIXED
     if HOLDS in words:
         return HOLDS if whole else PARTLY
     return FAILS if whole else PARTLY_FAILS
@@ -331,7 +336,8 @@ def _notes(parts: list[Part], counted: list[Part]) -> list[str]:
             word, why = "not judged", f", as {part.value}"
         said.setdefault((word, why), []).append(name)
     if len(said) == 1:
-        return [] if counted else ["".join(next(iter(said)))]
+        same = {part.value for part in parts} == {UNRUN}
+        return [] if counted else [UNRUN if same else "".join(next(iter(said)))]
     return [f"{word}{_listing(names)}{why}" for (word, why), names in said.items()]
 
 
@@ -398,8 +404,9 @@ def verdicts(paper: str, folder: Path = records.FOLDER) -> list[tuple[dict, Verd
 def mark(paper: str, folder: Path = records.FOLDER) -> str:
     """What a title says of the paper's own claims, in the way of ReScience.
 
-    ``[Re]`` if all of them hold, ``[¬Re]`` if all fail, “in part” if some do; claims that printed numbers alone
-    decide and questions of the book's own do not count. Without a claim that has the seeds: where the others point.
+    ``[Re]`` if all of them hold, ``[¬Re]`` if all fail; “in part” if others are open, “mixed” if some hold and some
+    fail. Claims that printed numbers alone decide and questions of our own do not count. Without a claim that
+    has the seeds: where the others point.
     """
     own = [verdict for claim, verdict in verdicts(paper, folder) if not claim.get("ours")]
     own = [verdict for verdict in own if verdict.outcome not in (CONSISTENT, INCONSISTENT, VACUOUS)]
@@ -413,7 +420,10 @@ def mark(paper: str, folder: Path = records.FOLDER) -> str:
         return f"[Re: undecided{early}]"
     if len(counted) == len(own) and words in ({HOLDS}, {FAILS}):
         return f"[Re{early}]" if words == {HOLDS} else f"[¬Re{early}]"
-    return f"[Re in part{early}]" if words & {HOLDS, PARTLY} else f"[¬Re in part{early}]"
+    good, bad = words & {HOLDS, PARTLY}, words & {FAILS, PARTLY_FAILS}
+    if MIXED in words or (good and bad):
+        return f"[Re: mixed{early}]"
+    return f"[Re in part{early}]" if good else f"[¬Re in part{early}]"
 
 
 def kind(claim: dict, verdict: Verdict) -> str:
