@@ -193,9 +193,9 @@ def _compare(options) -> None:
     figure = compare.figure(groups, options.metric)
     if figure is not None:
         places.need_folder("out", options.out)
-        file = options.out / "compare.png"
-        with places.writing(file):
-            figure.savefig(file)
+        file = options.out / f"compare-{places.digest([*groups, options.metric])}.png"
+        with places.whole(file) as part:
+            figure.savefig(part, format="png")
         print(file)
 
 

@@ -230,10 +230,8 @@ def show(record: Path) -> list[Path]:
     scores = pd.DataFrame(read["rounds"])
     y = "accuracy" if "accuracy" in scores else "personal_accuracy"
     plots.use_style()
-    part = picture.with_name(f".{picture.name}.part")
-    with places.writing(picture):
+    with places.whole(picture) as part:
         plots.learning_curves({read["label"]: scores}, y).savefig(part, format="png")
-    part.replace(picture)
     return [table, picture]
 
 
