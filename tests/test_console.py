@@ -7,10 +7,12 @@ import sys
 
 import pytest
 import torch
+from every import bits
 from filelock import FileLock
 
 from cflkit import __version__
 from cflkit.engine.checkpoint import BusyError
+from cflkit.methods import Ditto
 from cflkit.workbook import console as console
 from cflkit.workbook import measured, papers, protocols, records, reproduce, spread
 
@@ -74,6 +76,38 @@ def test_what_another_process_works_on_is_passed_over(toy, capsys):
         assert "must be free; another process is at work on this run" in capsys.readouterr().err
     assert console.main(["reproduce", "t", "--seeds", "0", "--out", "out"]) == 0
     assert len(list((toy / "out").glob("toy/*.json"))) == 2
+
+
+def test_a_finished_run_goes_on_when_more_rounds_are_asked_for(toy, capsys, monkeypatch):
+    command = ["simulate", "ditto", "--clients", "4", "-p", "evaluate_every=3"]
+
+    def record(rounds, out):
+        assert console.main([*command, "-p", f"rounds={rounds}", "--out", out, "--checkpoint", f"{out}/kept"]) == 0
+        return records.read(next((toy / out).glob(f"*/*rounds={rounds}*.json")))
+
+    def learnt(out):
+        folder = toy / out / "kept"
+        rows = {file.name: file.read_bytes() for file in (folder / "memory").iterdir()}
+        return bits(torch.load(folder / "state.pt")["server"]), rows
+
+    whole, _ = record(5, "whole"), record(2, "more")
+    with monkeypatch.context() as patch:
+        done, of_ditto = [], Ditto.round
+        patch.setattr(Ditto, "round", lambda *given: done.append(given[3].round) or of_ditto(*given))
+        more = record(5, "more")
+    assert done == [3, 4, 5]
+    for part in ("config", "final", "clients"):
+        assert more[part] == whole[part]
+    ((once, due),) = [both for both in zip(more["rounds"], whole["rounds"], strict=True) if both[0] != both[1]]
+    assert once["round"] == 2 and due.items() <= once.items()  # it was the last one
+    assert learnt("more") == learnt("whole")
+    capsys.readouterr()
+    for refused, line in [(["-p", "rounds=4"], "rounds = 4: must be at least the 5 that the checkpoint more/kept"),
+                          (["-p", "rounds=9", "-p", "lr=0.2"], "must be of this configuration; local was"),
+                          (["--seeds", "0-1"], "checkpoint = 'more/kept': must be given for one run; these are 2")]:
+        assert console.main([*command, *refused, "--checkpoint", "more/kept"]) == 2
+        said = capsys.readouterr().err
+        assert line in said and said.count("\n") == 1
 
 
 def test_an_interrupted_run_goes_on_from_its_last_round(toy, capsys, monkeypatch):

@@ -4,7 +4,9 @@ import json
 import os
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import pandas as pd
 import pytest
@@ -13,7 +15,7 @@ from hypothesis import strategies as st
 
 from cflkit.engine.checkpoint import BusyError
 from cflkit.engine.history import History
-from cflkit.workbook import compare, console, console_runs, rerun, runs, spread, sweep
+from cflkit.workbook import compare, console, console_runs, places, records, rerun, runs, spread, sweep
 
 
 @pytest.fixture
@@ -210,6 +212,34 @@ def test_a_chapter_is_swept_as_a_function(toy, capsys):
     assert "B - A: +0.2500 over 3 seeds, 95% interval +0.2500 to +0.2500" in said
 
 
+def test_another_sweep_leaves_the_files_of_an_earlier_one(toy, threads, capsys):
+    """Though both vary the same, in the same folder; what each was given once tells them apart."""
+    def swept(*more):
+        assert console.main(["sweep", "simulate", *more, "--clients", "4", "-p", "rounds=1,2"]) == 0
+        return {file.name for file in map(Path, capsys.readouterr().out.splitlines()[-2:])}
+
+    folder = toy / "runs" / "rotated-digits"
+    first = swept("fedavg")
+    kept = {name: (folder / name).stat().st_ino for name in first}
+    others = [swept("ifca", "-p", "k=2"), swept("ifca", "-p", "k=3"), swept("fedavg", "-p", "lr=0.2")]
+    assert len(set().union(first, *others)) == 8 == len(list(folder.glob("sweep-*")))
+    assert {name: (folder / name).stat().st_ino for name in first} == kept
+    assert swept("fedavg") == first and not list(folder.glob(".*.part"))  # the same one renews its own
+
+
+def test_a_file_is_replaced_whole_or_not_at_all(tmp_path):
+    file = tmp_path / "table.csv"
+    file.write_text("old")
+    with pytest.raises(OSError, match="No space left"), places.whole(file) as part:
+        part.write_text("new, but cu")
+        raise OSError(28, "No space left on device")
+    assert [path.name for path in tmp_path.iterdir()] == ["table.csv"] and file.read_text() == "old"
+    with places.whole(file) as part:
+        part.write_text("new")
+        assert file.read_text() == "old"
+    assert [path.name for path in tmp_path.iterdir()] == ["table.csv"] and file.read_text() == "new"
+
+
 def test_runs_are_listed_found_and_deleted(toy, capsys):
     for seed in "01":
         assert console.main(["simulate", "fedavg", "--clients", "4", "-p", "rounds=1", "--seed", seed]) == 0
@@ -241,6 +271,35 @@ def test_differences_are_paired_where_seeds_agree():
     assert lines[4].split() == ["accuracy", "0.6000", "±", "0.1000", "0.8000", "±", "0.1000"]
     assert lines[5].strip() == "B - A: +0.1000 over 2 seeds, 95% interval +0.1000 to +0.1000"
     assert [axes.get_xlabel() for axes in compare.figure(groups).axes] == ["round"]
+
+
+def test_all_numbers_that_runs_share_are_compared():
+    def with_row(name, **final):
+        return [replace(one(name, s, 0.5), metrics={"m": [{"round": 1, "accuracy": 0.5, **final}]}) for s in (0, 1)]
+
+    groups = {"x": with_row("x", global_accuracy=0.25, f1=0.75, lam=[1], diverged=True),
+              "y": with_row("y", global_accuracy=0.5, f1=0.5, lam=[2], nmi=1.0)}  # fmt: skip
+    lines = compare.table(groups)
+    assert [line.split()[0] for line in lines if line[0] not in " AB"] == ["accuracy", "global_accuracy", "f1"]
+    assert lines[-1].strip() == "B - A: -0.2500 over 2 seeds, 95% interval -0.2500 to -0.2500"
+
+
+def test_a_name_in_two_folders_is_two_sides_of_a_comparison(toy, capsys, monkeypatch):
+    monkeypatch.setattr(records, "FOLDER", toy / "book")
+    simulate = ["simulate", "--protocol", "toy", "a"]
+    assert console.main([*simulate, "--out", "book"]) == console.main([*simulate, "--out", "again"]) == 0
+    assert console.main([*simulate, "-p", "lr=0.2", "--out", "again"]) == 0
+    capsys.readouterr()
+    compared = ["compare", "--out", "again", "toy/*", "toy/a"]
+    assert console.main(compared) == 0
+    said = capsys.readouterr().out.splitlines()
+    sides = ["A: toy/a (again) (seeds 0)", "B: toy/a,lr=0.2 (seeds 0)", "C: toy/a (book) (seeds 0)"]
+    assert said[:3] == sides and "local.lr: A 0.1, B 0.2, C 0.1" in said[3:]
+    first = Path(said[-1])
+    assert console.main([*compared[:3], "toy/a"]) == console.main([*compared, "--metric", "own_accuracy"]) == 0
+    assert len(list((toy / "again").glob("compare-*.png"))) == 3  # an earlier picture stays
+    stamp = first.stat().st_mtime_ns
+    assert console.main(compared) == 0 and first.stat().st_mtime_ns > stamp
 
 
 def test_a_run_that_has_diverged_is_marked_wherever_it_is_shown(toy, threads, capsys):

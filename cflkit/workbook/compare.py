@@ -10,8 +10,9 @@ from cflkit.engine import metrics
 from cflkit.workbook import plots
 from cflkit.workbook.runs import Run
 
-SHOWN = ("accuracy", "own_accuracy", "personal_accuracy", "unseen_accuracy", "ari", "clusters", "down", "up")
-OF_CHAPTERS = ("accuracy", "personal_accuracy", "ari", "clusters")  # of these there are several methods
+SHOWN = ("accuracy", "own_accuracy", "personal_accuracy", "unseen_accuracy", "global_accuracy", "ari", "clusters",
+         "down", "up")  # fmt: skip
+OF_CHAPTERS = ("accuracy", "personal_accuracy", "global_accuracy", "ari", "clusters")  # for each of several methods
 
 Groups = Mapping[str, Sequence[Run]]  # the runs of each name, one a seed
 
@@ -24,8 +25,8 @@ def differing(groups: Groups) -> dict[str, list]:
     return {name: values for name, values in table.items() if any(value != values[0] for value in values)}
 
 
-def scores(runs: Sequence[Run]) -> dict[str, dict[int, float]]:
-    """By metric, the value of each seed.
+def scores(runs: Sequence[Run], also: Sequence[str] = ()) -> dict[str, dict[int, float]]:
+    """By metric, the value of each seed: of those that matter most, and of what is asked for `also`.
 
     Methods of a chapter have a metric each, ``FedAvg: accuracy``; several runs of one in a chapter count as their
     mean.
@@ -34,12 +35,20 @@ def scores(runs: Sequence[Run]) -> dict[str, dict[int, float]]:
     many = any(len(run.metrics) > 1 for run in runs)
     for run in runs:
         for label, rows in run.metrics.items():
-            for metric in OF_CHAPTERS if many else SHOWN:
+            for metric in OF_CHAPTERS if many else (*SHOWN, *also):
                 values = [row[metric] for row in rows if isinstance(row.get(metric), int | float)]
                 if values:
                     key = f"{label}: {metric}" if many else metric
                     table.setdefault(key, {})[run.seed] = sum(values) / len(values)
     return table
+
+
+def shared(groups: Groups) -> list[str]:
+    """The numbers that all runs have of their last round, beside those that are always shown."""
+    rows = [row for runs in groups.values() for run in runs for each in run.metrics.values() for row in each]
+    apart = {"round", "diverged", *SHOWN}
+    return [name for name in rows[0]
+            if name not in apart and all(isinstance(row.get(name), int | float) for row in rows)]  # fmt: skip
 
 
 def table(groups: Groups) -> list[str]:
@@ -49,7 +58,7 @@ def table(groups: Groups) -> list[str]:
              for letter, (name, runs) in zip(letters(names), groups.items(), strict=True)]  # fmt: skip
     for parameter, values in differing(groups).items():
         lines.append(f"{parameter}: " + ", ".join(f"{x} {v}" for x, v in zip(letters(names), values, strict=True)))
-    found = [scores(runs) for runs in groups.values()]
+    found = [scores(runs, shared(groups)) for runs in groups.values()]
     lines.append(f"{'':36}" + "".join(f"{letter:>20}" for letter in letters(names)))
     for metric in dict.fromkeys(metric for each in found for metric in each):
         row = "".join(f"{_mean(each.get(metric, {}).values()):>20}" for each in found)
@@ -104,6 +113,6 @@ def figure(groups: Groups, y: str = "accuracy") -> Figure | None:
             frame = pd.DataFrame(rows)
             if y in frame and frame[y].notna().any():
                 many = len(runs[0].metrics) > 1
-                frames[f"{label}, {name.split('/')[-1]}" if many else name] = frame
+                frames[f"{label}, {name.partition('/')[2] or name}" if many else name] = frame
     plots.use_style()
     return plots.learning_curves(frames, y) if frames else None

@@ -40,6 +40,8 @@ def add_commands(add) -> None:
     _add_simulation(command)
     command.add_argument("--device", default="cpu", help="cpu, cuda, or cuda:1 and so on (default: cpu)")
     command.add_argument("--workers", type=int, default=1, help="threads, one for each core to use (default: 1)")
+    command.add_argument("--checkpoint", type=Path, metavar="FOLDER",
+                         help="keep the run here, also when it has ended, to go on with more rounds")
     command = add("sweep", None, "run every combination of several values and seeds, side by side")
     kinds = command.add_subparsers(required=True, metavar="run|simulate")
     for name, do, also, more in (("run", _sweep_chapter, _add_chapter, _of_chapter),
@@ -123,11 +125,14 @@ def _run(options) -> None:
 def _simulate(options) -> None:
     makers, given = _makers(options, {"device": options.device, "workers": options.workers}), _once(options.given)
     plans = [make(given, seed) for seed in options.seeds or [0] for make in makers.values()]
+    alone = options.checkpoint is None or len(plans) == 1
+    require(alone, "checkpoint", str(options.checkpoint), f"given for one run; these are {len(plans)}")
     own = bool(options.protocol) and not given
     out = options.out or (records.FOLDER if own else rerun.RUNS)
     reproduce.try_folders(out, reproduce.CHECKPOINTS if own else out)
     for plan in plans:
-        record = reproduce.run(plan, out=out, checkpoints=reproduce.CHECKPOINTS if own else out)
+        record = reproduce.run(plan, out=out, checkpoints=reproduce.CHECKPOINTS if own else out,
+                               checkpoint=options.checkpoint)  # fmt: skip
         print(record)
         if out != records.FOLDER:
             print(*reproduce.show(record), sep="\n")
@@ -193,9 +198,9 @@ def _compare(options) -> None:
     figure = compare.figure(groups, options.metric)
     if figure is not None:
         places.need_folder("out", options.out)
-        file = options.out / "compare.png"
-        with places.writing(file):
-            figure.savefig(file)
+        file = options.out / f"compare-{places.digest([*groups, options.metric])}.png"
+        with places.whole(file) as part:
+            figure.savefig(part, format="png")
         print(file)
 
 

@@ -146,13 +146,8 @@ def _clear(notebook) -> None:
 
 def _write(path: Path, text: str) -> None:
     """Write all of `text`, or leave the file as it was."""
-    part = path.with_name(f".{path.name}.part")
-    try:
-        with places.writing(part):
-            part.write_text(text, "utf-8")
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
+    with places.whole(path) as part:
+        part.write_text(text, "utf-8")
 
 
 def literally(path: Path) -> str:

@@ -4,8 +4,10 @@ The book lies beside the package in a clone, and nowhere in an installed wheel.
 """
 
 import contextlib
+import hashlib
+import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from cflkit.checks import require
@@ -58,3 +60,20 @@ def writing(path: Path) -> Iterator[None]:
         if error.filename is None:
             raise OSError(error.errno, error.strerror or str(error), str(path)) from None
         raise
+
+
+@contextlib.contextmanager
+def whole(path: Path) -> Iterator[Path]:
+    """Give a name to write to, which becomes `path` once all is written; if that fails, `path` stays as it was."""
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")  # two processes may write the same file
+    try:
+        with writing(path):
+            yield part
+            part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def digest(names: Iterable[str]) -> str:
+    """Make a few letters of many names, for the name of a file that belongs to all of them."""
+    return hashlib.blake2b("\n".join(names).encode(), digest_size=4).hexdigest()

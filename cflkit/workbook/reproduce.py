@@ -33,6 +33,7 @@ def run(
     federation: Federation | None = None,
     out: Path = records.FOLDER,
     checkpoints: Path = CHECKPOINTS,
+    checkpoint: Path | None = None,
     **settings,
 ) -> Path:
     """Run a plan into its record, from its last checkpoint, unless it has a record already.
@@ -49,6 +50,8 @@ def run(
         Where records go.
     checkpoints : Path
         Where an unfinished run is kept; it is deleted when the record has been written.
+    checkpoint : Path, optional
+        A folder to keep this run in instead, for good: with more rounds it goes on from there.
     **settings
         Settings of :class:`~cflkit.engine.simulation.Simulation` in place of the plan's (progress, ...).
 
@@ -68,7 +71,7 @@ def run(
     """
     clock = Clock(seconds)
     try_folders(out, checkpoints)
-    kept = checkpoints / plan.protocol / f"{plan.label}-s{plan.seed}"
+    kept = checkpoint or checkpoints / plan.protocol / f"{plan.label}-s{plan.seed}"
     simulation = plan.simulation(federation, checkpoint=kept, **settings)
     target = records.path(plan.protocol, plan.label, simulation.config, out)
     with alone(kept):  # until the record is there: nobody finds a run that is neither locked nor recorded
@@ -76,7 +79,8 @@ def run(
             history = simulation.run(after=lambda so_far: len(so_far.rounds) > simulation.rounds or clock.check())
             with places.writing(target):
                 records.write(plan.protocol, plan.label, simulation, history, out)
-        shutil.rmtree(kept, ignore_errors=True)
+        if checkpoint is None:
+            shutil.rmtree(kept, ignore_errors=True)
     return target
 
 
@@ -239,10 +243,8 @@ def show(record: Path) -> list[Path]:
     scores = pd.DataFrame(read["rounds"])
     y = "accuracy" if "accuracy" in scores else "personal_accuracy"
     plots.use_style()
-    part = picture.with_name(f".{picture.name}.part")
-    with places.writing(picture):
+    with places.whole(picture) as part:
         plots.learning_curves({read["label"]: scores}, y).savefig(part, format="png")
-    part.replace(picture)
     return [table, picture]
 
 

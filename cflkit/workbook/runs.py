@@ -1,6 +1,7 @@
 """What was run at the console: records of simulations and of chapters, found by name, listed, deleted."""
 
 import shutil
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatch
@@ -105,28 +106,31 @@ def _flat(config: Mapping, before: str = "") -> dict:
 
 
 def find(names: Iterable[str], folders: Iterable[Path]) -> dict[str, list[Run]]:
-    """Find runs by name, or by a pattern such as ``stocfl/*``; the first folder that has a name counts.
+    """Find runs by name, or by a pattern such as ``stocfl/*``.
 
     Returns
     -------
     dict of str to list of Run
-        By name, one run a seed.
+        By name, one run a seed. A name that several folders have comes once for each: ``NAME (FOLDER)``.
 
     Raises
     ------
     ValueError
         For a name that no run has.
     """
-    everything = [load(folder)[0] for folder in folders]
-    found: dict[str, list[Run]] = {}
+    everything = {folder: load(folder)[0] for folder in {folder.resolve(): folder for folder in folders}.values()}
+    found: dict[tuple[str, Path], list[Run]] = {}
     for name in names:
-        here = next((these for these in ([run for run in runs if fnmatch(run.name, name)] for runs in everything)
-                     if these), [])  # fmt: skip
+        here = [(folder, run) for folder, these in everything.items() for run in these if fnmatch(run.name, name)]
         if not here:
-            known(sorted({run.name for runs in everything for run in runs}), name, "run")
-        for run in here:
-            found.setdefault(run.name, []).append(run)
-    return found
+            known(sorted({run.name for these in everything.values() for run in these}), name, "run")
+        for folder, run in here:
+            group = found.setdefault((run.name, folder), [])
+            if run not in group:  # which another pattern has found
+                group.append(run)
+    twice = Counter(name for name, _ in found)
+    return {f"{name} ({places.near(folder)})" if twice[name] > 1 else name: group
+            for (name, folder), group in found.items()}  # fmt: skip
 
 
 def lines(runs: Iterable[Run]) -> list[str]:

@@ -4,7 +4,6 @@ Each combination is a run of its own, with a lock and, for simulations, a checkp
 goes on when the same sweep is started again; two processes on one sweep share the work.
 """
 
-import hashlib
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -39,11 +38,14 @@ class Point:
         Its seed.
     task : callable
         Runs it, and returns the file that it leaves.
+    run : str
+        Which run it is, whatever else varies: it names what was set once, too.
     """
 
     values: dict[str, str]
     seed: int
     task: Task
+    run: str
 
     def __str__(self) -> str:
         return ", ".join([*(f"{name}={text}" for name, text in self.values.items()), f"seed {self.seed}"])
@@ -68,7 +70,7 @@ def of_chapter(name: str, given: Given, seeds: Sequence[int] | None, out: Path) 
             values = rerun.checked(path, chosen)
             file = out / f"{path.stem}-demonstration" / rerun.label(chosen) / "run.json"
             task = partial(rerun.demonstrate, path, values, file)
-            points.append(Point(_varying(one, given), values.get("seed", 0), task))
+            points.append(Point(_varying(one, given), values.get("seed", 0), task, str(file.relative_to(out))))
     return points
 
 
@@ -90,9 +92,10 @@ def of_plans(make: Mapping[str, Make], given: Given, seeds: Sequence[int], out: 
     out, points = out.resolve(), []  # a worker may be in another folder
     for label, one in product(make, _combinations(given)):
         for seed in seeds:
-            task = partial(_simulated, make[label](one, seed), out=out)
+            plan = make[label](one, seed)
             which = {"label": label} if len(make) > 1 else {}
-            points.append(Point(which | _varying(one, given), seed, task))
+            task = partial(_simulated, plan, out=out)
+            points.append(Point(which | _varying(one, given), seed, task, f"{plan.protocol}/{plan}"))
     return points
 
 
@@ -220,7 +223,7 @@ def lines(frame: pd.DataFrame) -> str:
 
 
 def store(points: Sequence[Point], files: Mapping[int, Path], out: Path) -> list[Path]:
-    """Write table and figure beside the runs, named after the points.
+    """Write table and figure beside the runs, named after all of these: the same sweep renews its own.
 
     Raises
     ------
@@ -229,15 +232,14 @@ def store(points: Sequence[Point], files: Mapping[int, Path], out: Path) -> list
     """
     require(bool(files), "sweep", "no run", "at least one run that ended")
     frame, figure = report(points, files)
-    named = hashlib.blake2b("\n".join(map(str, points)).encode(), digest_size=4).hexdigest()
     first = next(iter(files.values()))
-    place = out / first.resolve().relative_to(out.resolve()).parts[0] / f"sweep-{named}"
-    table, picture = place.with_name(f"{place.name}.csv"), place.with_name(f"{place.name}.png")
-    with places.writing(table):
-        frame.to_csv(table, index=False)
-    written = [table]
+    folder = out / first.resolve().relative_to(out.resolve()).parts[0]
+    named = f"sweep-{places.digest(point.run for point in points)}"
+    written = [folder / f"{named}.csv"]
+    with places.whole(written[0]) as part:
+        frame.to_csv(part, index=False)
     if figure is not None:
-        with places.writing(picture):
-            figure.savefig(picture)
-        written.append(picture)
+        written.append(folder / f"{named}.png")
+        with places.whole(written[1]) as part:
+            figure.savefig(part, format="png")
     return written
