@@ -60,7 +60,7 @@ def test_a_chapter_fits_a_session(name):
 @pytest.mark.parametrize("name", CHAPTERS)
 def test_code_stands_beside_notes_and_every_exercise_has_a_solution(name):
     assert text(name).count("{literalinclude}") >= 2
-    exercises = re.findall(r"^:+\{exercise\}\n:label: (\S+)", text(name), re.MULTILINE)
+    exercises = re.findall(r"^:+\{exercise\} \d+ minutes\n:label: (\S+)", text(name), re.MULTILINE)
     solutions = re.findall(r"\{solution(?:-start)?\} (\S+)", text(name))
     assert exercises and exercises == solutions
 
