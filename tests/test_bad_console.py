@@ -236,6 +236,25 @@ for line in sys.stdin.read().splitlines():
     assert all(error.startswith(missed) and error.count("\n") == 1 for error in errors[:-1])
 
 
+def test_an_interrupt_while_a_library_is_imported_cannot_be_swallowed(tmp_path):
+    lines = ["from pathlib import Path", "import time", "try:", "    Path('imported').touch()",
+             "    time.sleep(600)", "except BaseException:", "    pass"]  # fmt: skip
+    (tmp_path / "torch.py").write_text("\n".join(lines))
+    settings = os.environ | {"PYTHONPATH": f"{tmp_path}:{ROOT}"}
+    process = subprocess.Popen([sys.executable, "-m", "cflkit", "methods"], stderr=subprocess.PIPE, text=True,
+                               env=settings, cwd=tmp_path, preexec_fn=_listen)  # fmt: skip
+    while not (tmp_path / "imported").exists():
+        assert process.poll() is None
+        time.sleep(0.05)
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=60)[1] == "cflkit: interrupted\n" and process.returncode == 130
+
+
+def _listen():
+    """Heed interrupts, which a test in the background was told to ignore."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 @pytest.mark.slow
 def test_an_interrupt_while_a_cell_runs_leaves_no_stack(folder):
     notebook = nbformat.read(folder / "good.ipynb", 4)
@@ -245,7 +264,7 @@ def test_an_interrupt_while_a_cell_runs_leaves_no_stack(folder):
     nbformat.write(notebook, folder / "long" / "long.ipynb")
     command = [sys.executable, "-m", "cflkit", "run", "long/long.ipynb"]
     settings = os.environ | {"PYTHONPATH": str(ROOT)}
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=settings)
+    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=settings, preexec_fn=_listen)
     while not (folder / "long" / "runs").exists():  # the cell has begun
         assert process.poll() is None
         time.sleep(0.2)
