@@ -246,9 +246,11 @@ def test_a_dask_cluster_gives_the_bits_of_one_thread_though_a_worker_is_killed(f
         for v in FEW:
             run = Simulation(make(v, fed), fed, **settings[v], workers=2, executor=executor)
             assert outcome(run.run()) == near[v]
+            assert run.courier.wire["site"] == 2 * len(courier._packed(run.site, {}))  # whoever gets first tasks
         far = simulate(deadly, fed, **settings_of_a_run, chunk=2, workers=2, executor=executor)
     assert outcome(far) == outcome(simulate(deadly, fed, **settings_of_a_run, chunk=2))
-    assert not [process for process in cluster if process.is_running() and process.status() != "zombie"]
+    left = [process for process in cluster if process.is_running() and process.status() != "zombie"]
+    assert all("resource_tracker" in " ".join(process.cmdline()) for process in left)  # which is this process's
 
 
 def test_without_dask_one_line_says_how_to_get_it(monkeypatch):

@@ -1,6 +1,7 @@
 """What strangers bring: images, validation data, methods; and what tells that a method is wrong."""
 
 import json
+import sys
 import textwrap
 
 import numpy as np
@@ -153,7 +154,8 @@ def test_what_breaks_a_promise_is_found(name, tmp_path):
     ("source", "line"),
     [
         ("from cflkit.methods import FedAvg", "must be one that defines a method: a Method with a name"),
-        ("import nowhere", "must be one that can be imported (ModuleNotFoundError: No module named 'nowhere')"),
+        ("import nowhere", "must be one that can be imported (mine.py:1: ModuleNotFoundError: No module named"),
+        ("import os\n\nif os\n", "must be one that can be imported (mine.py:3: SyntaxError: expected ':'"),
         (RIGHT.replace("Positive = 1.0", "Positive"), "step = None: must be given a default, with which"),
     ],
 )
@@ -176,10 +178,67 @@ def test_the_command_says_which_promises_hold(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(promises, "PROMISES", (holds, fails))
     file = str(written(tmp_path))
     assert console.main(["check", file]) == 1
-    lines = ["mine.py: Mine", "  ok     It holds.", "  BROKEN It fails.", "         KeyError: 'theta'"]
-    assert capsys.readouterr().out.splitlines() == lines
+    lines = ["mine.py: Mine", "  ok     It holds.", "  BROKEN It fails.", "         mine.py:12: KeyError: 'theta'"]
+    assert capsys.readouterr().out.splitlines()[:-1] == lines
     monkeypatch.setattr(promises, "PROMISES", (holds,))
     assert console.main(["check", file]) == 0
+
+
+ERRORS = [  # what is replaced in the method's code, by what, where that stands and what is said
+    ('up["model"].mean()', 'up["theta"].mean()', 24, "KeyError: 'theta'"),
+    ('local.sgd(down["model"], data)', "[1, 2][clients]", 27, "NameError: name 'clients' is not defined"),
+    ('up["model"].mean()', 'server["model"]', 12, "client 2 was sampled, and its data changed nothing"),
+]
+
+
+@pytest.mark.parametrize(("right", "wrong", "line", "said"), ERRORS, ids=[error[1] for error in ERRORS])
+def test_what_is_broken_has_a_line(right, wrong, line, said, tmp_path, monkeypatch):
+    monkeypatch.setattr(promises, "PROMISES", (promises.is_moved_by_every_sampled_client,))
+    (kind,) = promises.methods_of(written(tmp_path, RIGHT.replace(right, wrong, 1)))
+    ((_, broken),) = promises.check(kind)
+    assert broken == f"mine.py:{line}: {said}"
+
+
+BRANCHED = """
+        def serve(self, server, clients, net):
+            if net.round > 100:
+
+                def later(x):
+                    return x  # a comment, and then
+
+                server = {"model": (
+                    later(server["model"])
+                )}
+            elif self.step > 1:
+                return one_for_all(self.step * server["model"], clients)
+            return one_for_all(server["model"], clients)  # [x for x in y]
+
+
+    @dataclass(frozen=True)
+    class Longer(Mine):
+        step: Positive = 1.5
+        name = "longer"
+"""
+
+
+def test_lines_that_no_promise_reaches_are_listed(tmp_path, monkeypatch, capsys):
+    """Whatever thread they run in, and whether the file is given by a long way or a short one."""
+    monkeypatch.setattr(promises, "PROMISES", (promises.workers_change_no_bit,))
+    monkeypatch.chdir(tmp_path)
+    file = written(tmp_path, RIGHT.rpartition("\n        def serve")[0] + "\n" + BRANCHED)
+    text, before = file.read_text().splitlines(), sys.gettrace()
+    first = next(n for n, line in enumerate(text, 1) if "def later" in line)
+    assert console.main(["check", f"../{tmp_path.name}/mine.py"]) == 0
+    said = capsys.readouterr().out.splitlines()
+    line = f"mine.py: lines {first}-{first + 4} never ran: give defaults, or a subclass, that reach them"
+    assert said[0] == "mine.py: Mine" and said[2] == "mine.py: Longer" and said[-1] == line
+    assert sys.gettrace() is before
+    file.write_text("\n".join(text).partition("@dataclass(frozen=True)\nclass Longer")[0])
+    console.main(["check", "mine.py"])
+    assert f"lines {first}-{first + 4}, {first + 7} never ran" in capsys.readouterr().out
+    written(tmp_path)
+    console.main(["check", "mine.py"])
+    assert "never ran" not in capsys.readouterr().out
 
 
 def test_close_tells_trees_apart():

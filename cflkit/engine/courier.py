@@ -2,9 +2,10 @@
 
 What many tasks have in common is sent as *parcels*: the site (architecture, training data of all clients,
 trainers), the code of an exchange, its models. A parcel is named by the hash of its bytes, and a worker keeps what
-it has received. The first tasks that need a new parcel take it along, as many of them as there are workers; the
-others only name it. A worker that lacks one says so (it is new, it did not get one of the first tasks, or it made
-room), and its task is sent again with it. So data travels once to each worker, a model once a round and worker.
+it has received. A Dask cluster gives a new parcel to every worker. Elsewhere the first tasks that need it take it
+along, as many of them as there are workers; the others only name it. A worker that lacks one says so (it is new, it
+did not get one of the first tasks, or it made room), and its task is sent again with it. So data travels once to
+each worker, a model once a round and worker.
 
 Clients' memory travels: a task takes along the rows that its clients keep, and what they keep anew comes back with
 their uploads. A worker holds nothing that cannot be sent again, so it may die at any moment. A cluster gives its
@@ -149,14 +150,26 @@ class Courier:
 
     def submit(self, task: bytes, parcels: dict[str, bytes], lacking: Sequence[str] = ()) -> Future:
         """Send a task, with the parcels that are `lacking` or that not every worker can have yet."""
+        if isinstance(self._executor, OnDask):
+            self._give(self._executor, {n: data for n, data in parcels.items() if not self._sent[n]})
         along = {n: data for n, data in parcels.items() if n in lacking or self._sent[n] < self._workers}
         self._sent.update(along.keys())
         self.wire["tasks"] += len(task)
-        for data in along.values():
-            self.wire["site" if data is self._site else "shared"] += len(data)
+        self._count(along, 1)
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Sending large graph")  # Dask's advice is to do what parcels do
             return self._executor.submit(perform, task, tuple(parcels), along)
+
+    def _give(self, cluster: "OnDask", parcels: dict[str, bytes]) -> None:
+        """Send new parcels to every worker of a cluster."""
+        if parcels:
+            workers = cluster.give(parcels)
+            self._sent.update(dict.fromkeys(parcels, max(workers, self._workers)))
+            self._count(parcels, workers)
+
+    def _count(self, parcels: dict[str, bytes], times: int) -> None:
+        for data in parcels.values():
+            self.wire["site" if data is self._site else "shared"] += times * len(data)
 
 
 class Exchange:
@@ -211,6 +224,34 @@ def _say_broken() -> None:
 
 
 # ---------------------------------------------------------------------- Dask
+class OnDask(Executor):
+    """Tasks on the workers of a cluster, each of which can be given parcels.
+
+    A cluster deals out tasks as it likes. If parcels travelled with the first tasks, one worker might get several,
+    and others none.
+
+    Parameters
+    ----------
+    client : distributed.Client
+        Connected to the cluster.
+    """
+
+    def __init__(self, client):
+        self._client, self._tasks = client, client.get_executor()
+
+    def submit(self, work, /, *args, **named) -> Future:
+        """Let a worker do `work`."""
+        return self._tasks.submit(work, *args, **named)
+
+    def give(self, parcels: dict[str, bytes]) -> int:
+        """Let every worker receive `parcels`; returns how many have. One that comes later asks for them."""
+        return len(self._client.run(_receive, parcels, on_error="ignore"))
+
+
+def _receive(parcels: dict[str, bytes]) -> None:
+    store.take([], parcels)
+
+
 @contextlib.contextmanager
 def dask(where: str | int) -> Iterator[Executor]:
     """An executor over Dask workers, for as long as a ``with`` block lasts.
@@ -237,4 +278,4 @@ def dask(where: str | int) -> Iterator[Executor]:
             local = {"host": "127.0.0.1", "dashboard_address": None, "threads_per_worker": 1,
                      "silence_logs": logging.ERROR}  # a busy machine's worker that ends late is no news
             where = stack.enter_context(LocalCluster(n_workers=where, **local))
-        yield stack.enter_context(Client(where)).get_executor()
+        yield OnDask(stack.enter_context(Client(where)))

@@ -31,6 +31,7 @@ from cflkit.engine.network import Network
 from cflkit.engine.sgd import SGD
 from cflkit.engine.simulation import Simulation, simulate
 from cflkit.methods.base import Method
+from cflkit.testing import lines
 from cflkit.testing.pretend import gpu
 
 SETTINGS = {"model": "mlp16", "local": SGD(0.1, epochs=2, batch_size=10), "rounds": 3, "participation": 0.5,
@@ -228,7 +229,8 @@ def methods_of(file: Path) -> list[type[Method]]:
     try:
         spec.loader.exec_module(module)
     except Exception as error:
-        require(False, "file", str(file), f"one that can be imported ({type(error).__name__}: {error})")
+        line = f"{lines.where(error, spec.origin)}: {type(error).__name__}: {error}"
+        require(False, "file", str(file), f"one that can be imported ({line})")
     own = [v for v in vars(module).values() if inspect.isclass(v) and v.__module__ == file.stem]
     found = [kind for kind in own if issubclass(kind, Method) and "name" in vars(kind)]
     require(bool(found), "file", str(file), "one that defines a method: a Method with a name")
@@ -236,7 +238,7 @@ def methods_of(file: Path) -> list[type[Method]]:
 
 
 def check(kind: type[Method]) -> Iterator[tuple[str, str]]:
-    """Try every promise of a method; gives each one's sentence, and what broke it, or nothing.
+    """Try every promise of a method; gives each one's sentence, and what broke it and at which line, or nothing.
 
     Raises
     ------
@@ -246,10 +248,12 @@ def check(kind: type[Method]) -> Iterator[tuple[str, str]]:
     for name, (default, _) in parameters(kind).items():
         require(default is not MISSING, name, None, "given a default, with which twelve clients can be trained")
     method, fed = kind(), builders.rotated(images.load("digits"), clients=12, samples_per_client=24)
+    place = inspect.getfile(kind), inspect.getsourcelines(kind)[1]
     for promise in PROMISES:
         broken = ""
         try:
             promise(method, fed, SETTINGS)
         except Exception as error:
-            broken = f"{type(error).__name__}: " * (not isinstance(error, AssertionError)) + str(error)
+            what = f"{type(error).__name__}: " * (not isinstance(error, AssertionError))
+            broken = f"{lines.where(error, *place)}: {what}{error}"
         yield promise.__doc__.strip(), " ".join(broken.split())

@@ -217,14 +217,18 @@ def _check(options) -> int:
 
 def _promises(path: Path) -> int:
     """Try every promise of the methods in a file, and say which hold; returns how many do not."""
-    from cflkit.testing import promises  # PyTorch's inner parts, which other commands do without
+    from cflkit.testing import lines, promises  # PyTorch's inner parts, which other commands do without
 
-    broken = 0
-    for kind in promises.methods_of(path):
-        print(f"{path.name}: {kind.__name__}")
-        for sentence, line in promises.check(kind):
-            print(f"  {'BROKEN' if line else 'ok':6} {sentence}" + f"\n         {line}" * bool(line), flush=True)
-            broken += bool(line)
+    broken, kinds = 0, promises.methods_of(path)
+    with lines.Lines(kinds[0]) as of_the_file:
+        for kind in kinds:
+            print(f"{path.name}: {kind.__name__}")
+            for sentence, said in promises.check(kind):
+                more = f"\n         {said}" * bool(said)
+                print(f"  {'BROKEN' if said else 'ok':6} {sentence}{more}", flush=True)
+                broken += bool(said)
+    if missed := of_the_file.missed():
+        print(f"{path.name}: lines {', '.join(missed)} never ran: give defaults, or a subclass, that reach them")
     return broken
 
 
