@@ -144,7 +144,8 @@ def test_figures_have_a_mark_for_every_seed_and_method():
     assert fills[2] == "none" != fills[1]  # the chained variant is hollow
     curves = comparison.agreement({"rotations": [*rows, row("fedavg", run(0, 0.5))]}).axes[0].lines
     assert len(curves) == 3 and curves[0].get_ydata()[-1] == 1
-    assert len(comparison.traffic(rows).axes[0].lines) == 3
+    sent = comparison.traffic(rows)
+    assert len(sent.axes[0].lines) == 3 and len(sent.legends[0].get_texts()) == 3
     assert "IFCA 85.0, StoCFL, parallel 95.0" in comparison.spoken({"rotations": rows})
 
 

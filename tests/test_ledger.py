@@ -150,6 +150,17 @@ def test_printed_numbers_of_one_name_are_told_as_a_range(tmp_path):
     assert f"printed, {told}" in found
 
 
+def test_a_claim_shows_the_numbers_of_its_parts_if_its_note_names_none_of_them(tmp_path):
+    for name, clusters in {"pathological": 4, "rotated": 4, "shifted": 4, "hybrid": 2}.items():
+        record(tmp_path, f"stocfl_fcc_{name}", "stocfl", 0, accuracy=0.1, clusters=clusters)
+    (found,) = [claim for claim in evidence.claims("stocfl", tmp_path) if claim["id"] == "stocfl-count"]
+    assert "Hybrid: 2.00, seems to hold<br>1 seed." in found["measured"]
+
+
+def test_a_table_of_cards_says_so_to_the_style_sheet():
+    assert pages.cards(["a"], [["b"]]) == "::::{div} cfl-cards\n\n| a |\n| --- |\n| b |\n\n::::\n"
+
+
 def results(paper, folder):
     return pages.environment(folder, folder).get_template("tables.md.jinja").render(paper=paper)
 

@@ -163,6 +163,12 @@ def test_names_of_close_curves_do_not_touch_and_keep_their_order():
     assert not any(a.overlaps(b) for a, b in pairwise(boxes))
 
 
+def test_names_of_many_curves_that_end_at_the_top_stay_within_the_figure():
+    figure = plots.learning_curves({f"method {i}": ([1, 2], [0, 1]) for i in range(13)})
+    figure.draw_without_rendering()
+    assert max(Text.get_window_extent(t).y1 for t in figure.axes[0].texts) <= figure.bbox.y1
+
+
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=12), st.floats(0.01, 0.2))
 def test_labels_move_apart_but_no_further_than_needed(ends, gap):
     ends = sorted(ends)

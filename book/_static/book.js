@@ -12,6 +12,24 @@ addEventListener("afterprint", () => {
   document.documentElement.dataset.theme = theme
 })
 
+// A picture of many panels, which a phone would shrink beyond reading, scrolls.
+const widen = (picture) => {
+  const inches = picture.naturalWidth / (picture.closest(".cell") ? 100 : 150) // as notebooks and pages save them
+  if (inches < 8.5 || picture.clientWidth > 55 * inches) return
+  const box = document.createElement("div")
+  box.className = "cfl-wide"
+  box.tabIndex = 0
+  picture.replaceWith(box)
+  box.append(picture)
+  picture.style.width = `${60 * inches}px`
+}
+addEventListener("load", () =>
+  document.querySelectorAll(".bd-article img").forEach((picture) => {
+    if (picture.complete) widen(picture)
+    else picture.addEventListener("load", () => widen(picture), { once: true })
+  }),
+)
+
 // A formula that is wider than its place scrolls, by the arrow keys, too.
 addEventListener("load", () =>
   window.MathJax?.startup?.promise?.then(() => {

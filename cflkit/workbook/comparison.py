@@ -8,6 +8,7 @@ from pathlib import Path
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import ScalarFormatter
 
 from cflkit.engine import metrics
 from cflkit.workbook import canvas, protocols, records
@@ -225,10 +226,11 @@ def traffic(rows: Sequence[Row]) -> Figure:
         sent = row.megabytes()
         if not sent:
             continue  # who trains alone sends nothing
-        ax.plot(sent, row.accuracy, **_look(row.method) | {"linestyle": "none"})
-        ax.annotate(row.method.name, (sent, row.accuracy), xytext=(5, 2), textcoords="offset points", fontsize=7)
+        ax.plot(sent, row.accuracy, label=row.method.name, **_look(row.method) | {"linestyle": "none"})
     ax.set(xscale="log", xlabel="sent in a whole run, down and up (MB)", ylabel="accuracy (%)")
-    ax.margins(x=0.2)
+    for axis in (ax.xaxis.set_major_formatter, ax.xaxis.set_minor_formatter):
+        axis(ScalarFormatter())
+    figure.legend(loc="outside lower center", ncols=3)
     return figure
 
 

@@ -57,12 +57,13 @@ def told(paper: str, claim: dict, verdict: Verdict) -> dict[str, str]:
     if decided and len(decided) < len(verdict.parts):
         short.append(f"{len(verdict.parts) - len(decided)} of {len(verdict.parts)} parts not tested yet")
     short.append(verdict.caveats)
+    few = 0 < len(decided) <= FEW or (decided and verdict.note == verdict.caveats)  # or the note names no part
     rule = f"† Rule of {verdict.newer}." if verdict.newer else ""
     return {
         "id": claim["id"],
         "says": ledger.says(paper, claim)[:1].upper() + ledger.says(paper, claim)[1:],
         "verdict": f"{sign(verdict)} **{verdict.word}**{' †' * bool(verdict.newer)}",
-        "measured": "<br>".join(short).removesuffix("<br>") if 0 < len(decided) <= FEW else verdict.note,
+        "measured": "<br>".join(short).removesuffix("<br>") if few else verdict.note,
         "parts": "<br>".join(filter(None, [*lines, verdict.note, rule])),
         "kind": ledger.kind(claim, verdict),
         "behind": _behind([run for part in verdict.parts for run in part.runs]),

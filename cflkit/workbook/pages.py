@@ -101,6 +101,7 @@ def environment(folder: Path, out: Path, benchmarks: Path = BENCHMARKS) -> jinja
         "number": number,
         "settling": comparison.SETTLING,
         "factor_cells": factors.cells,
+        "cards": cards,
         "grid": grid,
         "several": evidence.several,
         "built": status.built,
@@ -149,6 +150,11 @@ def grid(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     right = [all(NUMBER.fullmatch(row[i]) or row[i] == MISSING for row in rows) for i in range(len(header))]
     lines = [header, ["---:" if r and rows else "---" for r in right], *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def cards(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Write a table whose rows are cards on a phone: its first column says what the others are about."""
+    return f"::::{{div}} cfl-cards\n\n{grid(header, rows)}\n::::\n"
 
 
 def cell(value) -> str:
