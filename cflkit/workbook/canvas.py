@@ -149,7 +149,7 @@ def name_ends(axes: Axes) -> None:
     gap = 1.25 * plt.rcParams["font.size"] / height
     lines = sorted(axes.lines, key=lambda line: line.get_ydata()[-1])
     place = apart([(line.get_ydata()[-1] - low) / (high - low) for line in lines], gap)
-    above = max(0, place[-1] - 1) if place else 0  # labels stay within the figure
+    above = max(0, place[-1] - 1.15) if place else 0  # higher ones would leave the figure
     place = [at - above for at in place]
     for at, line in zip(place, lines, strict=True):
         axes.annotate(
