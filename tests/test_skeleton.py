@@ -41,6 +41,11 @@ def test_reading_times_are_counted_section_by_section(tmp_path, monkeypatch):
     assert reading.told(path).endswith("The notebook took 72 seconds of one core of P, on 2026-01-02.\n")
 
 
+@pytest.mark.parametrize("path", notebooks.chapters(), ids=lambda path: path.stem)
+def test_tables_that_a_notebook_prints_are_shown_as_tables(path):
+    assert parameters.load(path)["metadata"]["mystnb"]["render_markdown_format"] == "myst"
+
+
 @pytest.mark.parametrize("name", CHAPTERS)
 def test_a_chapter_opens_with_the_answer_and_goes_the_same_way(name):
     opening = parameters.code(cells(name, "markdown")[0])
