@@ -300,6 +300,9 @@ def test_a_name_in_two_folders_is_two_sides_of_a_comparison(toy, capsys, monkeyp
     assert len(list((toy / "again").glob("compare-*.png"))) == 3  # an earlier picture stays
     stamp = first.stat().st_mtime_ns
     assert console.main(compared) == 0 and first.stat().st_mtime_ns > stamp
+    capsys.readouterr()
+    assert console.main([*compared, "--metric", "acuracy"]) == 0
+    assert capsys.readouterr().out.endswith("no figure: no run has several rounds with a number 'acuracy'\n")
 
 
 def test_a_run_that_has_diverged_is_marked_wherever_it_is_shown(toy, threads, capsys):

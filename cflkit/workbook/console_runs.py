@@ -196,7 +196,9 @@ def _compare(options) -> None:
     groups = runs.find(options.name, [options.out, records.FOLDER])
     print(*compare.table(groups), sep="\n")
     figure = compare.figure(groups, options.metric)
-    if figure is not None:
+    if figure is None:
+        print(f"no figure: no run has several rounds with a number {options.metric!r}")
+    else:
         places.need_folder("out", options.out)
         file = options.out / f"compare-{places.digest([*groups, options.metric])}.png"
         with places.whole(file) as part:
