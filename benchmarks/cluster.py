@@ -71,10 +71,11 @@ def row(work: str, where: str, run: Simulation, history: History, first: dict | 
     assert same, f"{where}: not the bits of one thread"
     seconds = statistics.median(history.seconds[2:-1])  # round 1 has data to send, the last one has scores
     clients, wire = len(run.schedule[0]), run.courier.wire if run.courier else {}
+    times = wire["site"] / len(run.courier.packed) if run.courier else 0
     chunks, alone = -(-clients // run.chunk), first["seconds"] if first else seconds
     each = {name: wire.get(name, 0) / ROUNDS for name in ("shared", "tasks", "answers")}
     return {"work": work, "where": where, "chunks": chunks, "clients": clients, "seconds": seconds,
-            "more": (seconds - alone) / chunks, "site": wire.get("site", 0), **each,
+            "more": (seconds - alone) / chunks, "site": wire.get("site", 0), "times": times, **each,
             "history": history}  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from benchmarks import cluster, cores, engine, measure, peers, server
 from cflkit import federation
 from cflkit.engine.network import Network
 from cflkit.engine.sgd import SGD
+from cflkit.testing.promises import Far
 
 
 def small(work):
@@ -170,6 +171,9 @@ def test_places_are_compared_bit_by_bit(digits, monkeypatch):
     one, two = cluster.places(small, ("1 thread", "2 threads"))
     assert (one["clients"], one["chunks"], one["more"], one["site"]) == (4, 4, 0.0, 0)
     assert two["more"] == pytest.approx((two["seconds"] - one["seconds"]) / 4)
+    monkeypatch.setattr(cluster, "executors", lambda *_: {"workers": 3, "executor": Far(3)})
+    (far,) = cluster.places(small, ("3 processes",))
+    assert far["times"] == 3 and far["site"] > 0 == one["times"]
     other = SimpleNamespace(server={"model": torch.ones(1)}, seconds=[1.0] * 4)
     run = SimpleNamespace(schedule=[[0]], chunk=1, courier=None)
     first = {"history": SimpleNamespace(server={"model": torch.zeros(1)}), "seconds": 1.0}

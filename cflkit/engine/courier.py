@@ -129,6 +129,8 @@ class Courier:
 
     Attributes
     ----------
+    packed : bytes
+        The site, as it travels.
     wire : Counter
         Bytes so far: of the ``site``; of what tasks ``shared`` (models, code); of the ``tasks`` themselves (what
         each client receives for itself, and its memory); of the ``answers`` (uploads, and memory).
@@ -138,12 +140,12 @@ class Courier:
         self._executor, self._workers, self.site = executor, workers, site
         self.wire: Counter[str] = Counter()
         self._sent: Counter[str] = Counter()  # how often each parcel was
-        self._site = _packed(site, {})
+        self.packed = _packed(site, {})
 
     def exchange(self, work: Callable, shared: Iterable[Tensor], memory: Memory, round: int) -> "Exchange":
         """Make ready to let clients do `work` in `round`; their tasks have the tensors `shared` in common."""
         exchange = Exchange(self, work, memory, round)
-        exchange.share(self.site, self._site)
+        exchange.share(self.site, self.packed)
         for value in (work, *shared):
             exchange.share(value, _packed(value, {}))
         return exchange
@@ -169,7 +171,7 @@ class Courier:
 
     def _count(self, parcels: dict[str, bytes], times: int) -> None:
         for data in parcels.values():
-            self.wire["site" if data is self._site else "shared"] += times * len(data)
+            self.wire["site" if data is self.packed else "shared"] += times * len(data)
 
 
 class Exchange:
