@@ -11,7 +11,7 @@ CHAPTERS = [path.stem for path in notebooks.chapters() if "images" in parameters
 
 
 def test_these_chapters_take_other_pictures():
-    assert CHAPTERS == ["fesem", "lcfed", "stocfl"]
+    assert CHAPTERS == ["baselines", "fesem", "lcfed", "stocfl"]
 
 
 @pytest.mark.slow
