@@ -46,6 +46,13 @@ def test_tables_that_a_notebook_prints_are_shown_as_tables(path):
     assert parameters.load(path)["metadata"]["mystnb"]["render_markdown_format"] == "myst"
 
 
+@pytest.mark.parametrize("name", [*CHAPTERS, "foundations", "baselines"])
+def test_what_a_chapter_shows_unasked_is_a_slide(name):
+    for cell in cells(name, "code"):
+        shown = cell["outputs"] and "hide-cell" not in cell["metadata"].get("tags", [])
+        assert (cell["metadata"].get("slideshow") == {"slide_type": "slide"}) == bool(shown)
+
+
 @pytest.mark.parametrize("name", CHAPTERS)
 def test_a_chapter_opens_with_the_answer_and_goes_the_same_way(name):
     opening = parameters.code(cells(name, "markdown")[0])
