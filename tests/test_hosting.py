@@ -65,6 +65,11 @@ def test_one_variable_brings_the_buttons(monkeypatch):
     assert set(Config.html_theme_options["launch_buttons"]) >= {"binderhub_url", "colab_url"}
 
 
+def test_a_list_of_references_holds_items():
+    page = '<div role="list" class="citation-list"><div class="citation" role="doc-biblioentry">'
+    assert frame.mend(page) == page.replace("doc-biblioentry", "listitem")
+
+
 def test_a_page_is_mended_once():
     page = '<script defer src="../_static/scripts/fontawesome.js?digest=1"></script><img alt="a" src="b"><p>c</p>'
     folded = '<summary><span class="toctree-toggle"></span></summary>'
