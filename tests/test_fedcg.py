@@ -118,7 +118,7 @@ def test_one_domain_computes_what_one_kernel_computes_but_learns_otherwise(mixed
     x = rig.scorer.pixels(fed.test.pool[fed.test.rows(0)[0][:50]])
     close(method.predict(rig.model, before, x), rig.model.forward(w, x))
 
-    g = rig.network(1, rig._start().memory)._local.gradient(w, rig._data([0])).row(0)
+    g = rig.network(1, rig._start().memory)._local.gradient(w, rig.site.data([0])).row(0)
     conv = g[graph.span("agnostic.3.")]
     new = theta - lr * conv + (lam - lr * conv @ V) * (V - lr * lam * conv)  # 1 + lambda^2, and lambda's own step
     close(merged(after)[0][graph.span("agnostic.3.")], new)
@@ -414,7 +414,7 @@ def test_the_student_takes_its_own_plain_steps(mixed):
     student = DomainClassifier(fed.shape, 4, "local").double()
     weights = list(student.parameters())
     nn.utils.vector_to_parameters(first["model"][span].clone(), weights)
-    x = rig._data([0])[0][0]
+    x = rig.site.data([0])[0][0]
     d = classifier.forward(first["teacher"], x).argmax(1)
     for _ in range(3):
         gradient = torch.autograd.grad(F.cross_entropy(student(x), d), weights)
@@ -524,7 +524,7 @@ def test_oracle_domains_are_the_images_tags(mixed):
     method = FedCG(clusters="oracle", gcn="none")
     rig = simulation(method, mixed, **HOW)
     server = rig.run().server
-    tags = torch.cat([rig._data([int(c)]).tags(0) for c in rig.schedule[-1]])
+    tags = torch.cat([rig.site.data([int(c)]).tags(0) for c in rig.schedule[-1]])
     assert server["images"].tolist() == torch.bincount(tags, minlength=4).tolist()
     x = pictures().double()
     alike = method.predict(rig.model, server["model"], x, torch.full((9, 4), 0.25).double())
