@@ -101,6 +101,15 @@ def test_a_missing_run_takes_what_others_took_on_a_cpu_or_what_the_protocol_says
     assert [m.label for m in ledger.missing("two", [0], folder)] == ["b", "a"]  # once, though two rows need it
 
 
+def test_recorded_are_the_runs_that_a_table_wants_and_has(folder):
+    seeds(folder, "free", "c", 2)
+    seeds(folder, "free", "a", 1, first=1)
+    seeds(folder, "free", "a", 1, first=4)  # more than the table states
+    assert ledger.recorded("one", folder=folder) == [("a", 1), ("c", 0), ("c", 1)]
+    assert ledger.recorded("one", [1, 4], folder) == [("a", 1), ("a", 4), ("c", 1)]
+    assert ledger.recorded("two", folder=folder) == []
+
+
 # ---------------------------------------------------------------------- every printed number
 def became(folder):
     return [(c.entry["value"], c.state, c.seeds, c.early, c.tables, c.because) for c in ledger.coverage(folder)]
