@@ -3,7 +3,7 @@
 import math
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
@@ -671,3 +671,39 @@ def test_bad_combinations_get_one_clear_line(mixed):
 def test_every_network_of_the_paper_takes_graph_layers(name, shape):
     net = GraphNetwork(models.build(name, shape, 5), shape, 2, gcn="per_filter", layers="all").eval()
     assert net(torch.rand(3, *shape)).shape == (3, 5)
+
+
+# ---------------------------------------------------------------------- where the layers start
+def test_a_bottleneck_starts_close_to_the_identity_and_its_strength_at_one():
+    layer = GraphLayer(nn.Conv2d(4, 8, 3), 2, gcn="bottleneck")
+    for W in (layer.W1, layer.W2):  # 1e-3 times a standard normal
+        assert 5e-4 < float(W.std()) < 2e-3
+    assert float(GraphLayer(nn.Conv2d(1, 2, 3), 2).lam) == 1
+
+
+def test_every_domain_draws_its_own_kernel():
+    layer = nn.Conv2d(1, 2, 3)
+    drawn = GraphLayer(layer, 3).V.detach()
+    own = torch.cat([p.detach().flatten() for p in layer.parameters()])
+    assert not any(torch.equal(a, b) for a, b in combinations([own, *drawn], 2))
+
+
+def test_what_is_compared_holds_one_row_a_domain_layer_after_layer():
+    net = GraphNetwork(nn.Sequential(nn.Conv2d(1, 2, 3), nn.Conv2d(2, 2, 3)), (1, 8, 8), 3, layers="all")
+    first, second = (layer.V for layer in net.graph)
+    assert net.V().shape == (3, 20 + 38)  # weights and offsets of two kernels
+    assert torch.equal(net.V()[:, :20], first) and torch.equal(net.V()[:, 20:], second)
+
+
+def test_a_normalisation_keeps_its_epsilon():
+    base, x = nn.BatchNorm2d(1, eps=0.5), torch.randn(4, 1, 3, 3)
+    layer = GraphLayer(base, 2, gcn="none", residual=False)
+    ones = torch.tensor([[1.0, 0.0]] * 2)  # scale 1, offset 0
+    found = layer._normalised(base.train(), x, ones, torch.zeros(4, dtype=torch.int64))
+    assert torch.allclose(found, (x - x.mean()) / (x.var(unbiased=False) + 0.5).sqrt(), atol=1e-6)
+
+
+def test_a_classifier_that_pools_globally_takes_the_mean_over_all_places():
+    net, x = DomainClassifier((1, 4, 6), 3, "global"), torch.randn(2, 1, 4, 6)
+    seen = net.conv2(net.conv1(F.layer_norm(x, (1, 4, 6))).relu()).relu()
+    assert torch.allclose(net(x), net.decision(seen.flatten(2).mean(2)), atol=1e-6)
