@@ -467,6 +467,7 @@ def test_the_adjacency_follows_its_schedule(mixed, adjacency_):
     if adjacency_ in ("eye", "random"):  # one A for both layers, from what each domain has in them together
         apart = sum((v[:, None] - v).square().sum(2) for v in V).sqrt()
         close(A[3], adjacency(apart, 0.3), 1e-9)
+        assert not torch.equal(A[2], A[0])  # the second round is the first that refreshes
         assert not torch.equal(A[2], A[3])
         assert torch.equal(A[0], torch.eye(4).double()) == (adjacency_ == "eye")
     else:
@@ -656,6 +657,11 @@ def test_bad_combinations_get_one_clear_line(mixed):
          "layers = 'batchnorm': must be found in the model; Sequential has no such layer"),
         ({"clusters": "kmeans", "domains": 7}, {},
          "domains = 7: must be at most the number of clients, 6, for k-means"),
+    ]:  # fmt: skip
+        with pytest.raises(ValueError) as error:
+            simulation(FedCG(**change), mixed, **HOW | how)  # before any work
+        assert str(error.value) == line
+    for change, how, line in [
         ({}, {"local": SGD(0.1, weight_decay=0.1)}, "weight_decay = 0.1: must be 0: the student has none"),
         ({"clusters": "oracle", "domains": 3}, {}, "domains = 3: must be above the largest true domain, 3"),
     ]:  # fmt: skip
