@@ -91,13 +91,13 @@ def test_scores_by_hand():
 
 
 def test_a_test_of_ones_own_has_ones_own_mix_already():
-    """Client 1 trains on labels 0, 1, 0 and is tested on 1, 1, 0 of its own: these count as they are."""
+    """Client 1 trains on labels 0, 1, 0 and is tested on 1, 2, 1 of its own, one right: these count as they are."""
     mine = scorer(private=True)
     fed = mine.federation
-    y, index = torch.tensor([0, 1, 1, 0, 2, 2]), torch.tensor([0, 2, 3, 1, 4, 5])
+    y, index = torch.tensor([0, 1, 2, 1, 2, 2]), torch.tensor([0, 2, 3, 1, 4, 5])
     mine.federation = replace(fed, test=Samples(fed.test.pool, index, y, fed.test.offset))
     found = mine.score(BRIGHTER[None].expand(3, -1), torch.arange(3))
-    assert found["own_accuracy"] == found["accuracy"] == (1 + 1 + 1 / 2) / 3
+    assert found["own_accuracy"] == found["accuracy"] == pytest.approx((1 + 1 / 3 + 1 / 2) / 3)
     shared = scorer()  # two of three clients share a test set: then the mixes count
     halves = Samples(fed.test.pool, fed.test.index, fed.test.y, torch.tensor([0, 4, 6]))
     shared = Scorer(replace(fed, test=halves, test_of=torch.tensor([0, 0, 1])), shared.model, shared.predict)

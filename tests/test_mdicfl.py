@@ -10,7 +10,7 @@ from tiny import federation, regression, run, simulation, train
 from cflkit import rng
 from cflkit.engine.memory import Memory
 from cflkit.engine.sgd import SGD
-from cflkit.methods import MDICFL, FedAvg
+from cflkit.methods import MDICFL, FedAvg, mdicfl
 from cflkit.methods.mdicfl import Generator, closest, probabilities
 from cflkit.models.flat import Model
 
@@ -245,6 +245,21 @@ def test_the_generator_makes_one_image_a_label_from_its_own_stream():
     assert not torch.equal(a, MDICFL(**FEW, generator_lr=0.02).generate(theta, rig.task, 1))
     assert torch.equal(before, torch.random.get_rng_state())
     assert theta.grad is None and not a.requires_grad  # the cluster model is frozen
+
+
+def test_the_generator_normalises_its_samples_by_what_it_saw_in_training(monkeypatch):
+    """Or a sample would depend on the classes that are drawn beside it."""
+    modes = []
+
+    class Watched(mdicfl.Generator):
+        def forward(self, y):
+            modes.append(self.training)
+            return super().forward(y)
+
+    monkeypatch.setattr(mdicfl, "Generator", Watched)
+    rig = simulation(MDICFL(k=2, **FEW), federation(*CLIENTS))
+    MDICFL(**FEW).generate(rig.task.init()[0], rig.task, 1)
+    assert modes == [True] * FEW["generator_steps"] + [False]
 
 
 def test_the_generator_learns_what_its_model_takes_for_each_class(monkeypatch):
