@@ -112,9 +112,9 @@ def three_models():
     return np.random.default_rng(46).normal(size=(3, 6))
 
 
-def ifca_round(method, models, fed, **how):
+def ifca_round(method, models, fed, clients=range(4), **how):
     server = {"models": torch.tensor(models), "assign": torch.full((fed.clients,), -1)}
-    return method.round(server, torch.arange(fed.clients), network(method, fed, **how))
+    return method.round(server, torch.tensor(clients), network(method, fed, **how))
 
 
 def ifca_choice(models):
@@ -145,6 +145,9 @@ def test_ifca_gradient_averaging_divides_by_all_sampled_clients():
     # one step of model averaging is the same with a rate larger by m over the cluster's size: 4 / 2
     by_model = ifca_round(IFCA(k=3), models, fed, local=SGD(0.1 * 2 / 4))
     close(by_model["models"], found["models"])
+    three = ifca_round(IFCA(k=3, average="gradient"), models, fed, clients=[0, 1, 2])  # one is away
+    close(three["models"][0], models[0] - 0.1 / 3 * (g[1] + g[2]))
+    close(three["models"][1], models[1] - 0.1 / 3 * g[0])
 
 
 def two_layers():
