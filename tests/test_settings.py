@@ -243,7 +243,7 @@ def test_a_cpu_leaves_the_trainer_as_it_is_and_holds_32_clients(four):
 
 
 def test_a_gpu_stacks_as_many_clients_as_fit(four, monkeypatch):
-    monkeypatch.setattr(simulation, "fitting", lambda model: 7)
+    monkeypatch.setattr(simulation, "fitting", lambda model, passing: 7)
     with gpu():
         run = tiny.simulation(FedAvg(), four, trainer="auto", device="cuda")
         assert (run.trainer, run.chunk, run.config["chunk"]) == ("stacked", 7, None)  # free memory is no setting
@@ -271,4 +271,4 @@ def test_free_memory_is_asked_of_the_models_device(monkeypatch):
     asked = []
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: asked.append(device) or (0, 0))
     model = SimpleNamespace(device="the model's", size=1, dtype=torch.float32)
-    assert simulation.fitting(model) == 1 and asked == ["the model's"]
+    assert simulation.fitting(model, 0) == 1 and asked == ["the model's"]

@@ -279,9 +279,10 @@ def test_clients_that_never_come_are_scored_apart_and_change_nothing(method, fed
 @pytest.mark.parametrize("clients, chunk", [(0, 1), (1, 1), (2, 2), (7, 4), (64, 64), (10**6, 1024)])
 def test_on_a_gpu_as_many_clients_as_fit_are_trained_together(clients, chunk, monkeypatch):
     task = Model(lambda: nn.Linear(3, 2), torch.float32)
-    free = 2 * clients * 10 * 4 * task.size  # half of it is theirs, ten vectors of four-byte numbers each
+    # half of it is theirs: ten vectors of four-byte numbers each, and three times what passes through
+    free = 2 * clients * (10 * task.size + 3 * 100) * 4
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free, 2 * free))
-    assert fitting(task) == chunk
+    assert fitting(task, 100) == chunk
 
 
 def test_float32_follows_float64(fed, settings_of_a_run):

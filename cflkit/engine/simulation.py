@@ -205,12 +205,18 @@ class Simulation(Checked):
         # free memory is never the same twice: a chunk that follows from it is no part of the configuration
         self._chunk_in_config = None if gpu and self.chunk is None else self.chunk or CPU_CHUNK
         self.trainer = "stacked" if gpu and self.trainer == "auto" else self.trainer
-        self.chunk = self.chunk or (fitting(self.model) if gpu else CPU_CHUNK)
+        self.chunk = self.chunk or (self._fitting() if gpu else CPU_CHUNK)
         threads = self.executor is None or isinstance(self.executor, ThreadPoolExecutor)
         if self.debug or (self.model.has_dropout and threads):
             self.executor = self.workers = None
         self.workers = self.workers or 1
         self.trainers = fast.trainers(self.trainer, self.debug)
+
+    def _fitting(self) -> int:
+        """As many clients as the GPU has room for, the largest of them with a batch at work."""
+        largest = int(self.federation.train.sizes.max())
+        batch = min(self.local.batch_size or largest, largest)
+        return fitting(self.model, batch * fast.kept(self.model, self.federation.shape))
 
     def _scoring(self) -> tuple[Scorer, Scoring]:
         """Who is scored: all that take part, those that come after the last round apart, and a fixed sample."""
@@ -359,14 +365,14 @@ def simulate(method, federation: Federation, **settings) -> History:
     return Simulation(method, federation, **settings).run()
 
 
-def fitting(model: Model) -> int:
+def fitting(model: Model, passing: int) -> int:
     """Clients to train side by side on a GPU, a power of two up to 1024.
 
-    Half of the free memory is theirs. Each takes its weights, gradient, momentum, an anchor and a result, and about
-    as much again for what passes through the network.
+    Half of the free memory is theirs. Each takes its weights, gradient, momentum, an anchor and a result, twice to
+    be safe; and three times what its network keeps of a batch for the derivative, `passing` numbers.
     """
     free, _ = torch.cuda.mem_get_info(model.device)
-    most = free // (2 * 10 * model.size * model.dtype.itemsize)
+    most = free // (2 * (10 * model.size + 3 * passing) * model.dtype.itemsize)
     return 2 ** min(10, max(0, most.bit_length() - 1))
 
 

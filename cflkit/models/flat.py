@@ -151,12 +151,16 @@ class Model:
             lent[quick] = copy.deepcopy(self._quick if quick else self.module)
         return lent[quick]
 
+    def skeleton(self, quick: bool = False) -> nn.Module:
+        """A copy of the architecture without weights; quickened, if the model has a way to."""
+        return copy.deepcopy(self._skeletons[quick])
+
     def bound(self, vector: Tensor, quick: bool = False) -> nn.Module:
         """Return a module whose parameters and buffers *are* `vector`: training it moves the vector in place.
 
         A `quick` one is quickened, if the model has a way to.
         """
-        module = copy.deepcopy(self._skeletons[quick])
+        module = self.skeleton(quick)
         for name, view in self.views(vector).items():
             path, _, attribute = name.rpartition(".")
             owner = module.get_submodule(path)

@@ -1,25 +1,31 @@
-"""Local SGD of a chunk of clients in lock-step with ``vmap``: what makes a GPU fast."""
+"""Local SGD of a chunk of clients in lock-step with ``vmap``: what makes a GPU fast.
+
+Two layers have forms of their own here. A **convolution** becomes one product of matrices: patches of the images
+times kernels. Under ``vmap`` PyTorch would make it a grouped convolution, for which GPUs have slow kernels. A
+**normalisation by the batch** takes the padding of a ragged batch out of its mean and its variance.
+"""
 
 from itertools import pairwise
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from cflkit.engine.rows import Dense, stack
 from cflkit.engine.sgd import Descent
 from cflkit.engine.trainer import Trainer, Work
+from cflkit.models.flat import Model
 
 
 class Stacked(Trainer):
     """Every client of the chunk takes its step at once; the same arithmetic as the reference."""
 
     def supports(self, work: Work) -> bool:
-        """Networks whose whole vector is trained, without dropout or batch statistics."""
+        """Networks whose whole vector is trained, without dropout; so none that keeps running statistics."""
         model = work.model
-        plain = model.trainable == model.size and not (model.has_dropout or model.has_batchnorm)
+        plain = model.trainable == model.size and not model.has_dropout
         return plain and work.batches is not None and work.steps > 0 and work.plain_loss
 
     def train(self, work: Work) -> Dense:
@@ -29,9 +35,12 @@ class Stacked(Trainer):
         """
         x, y = _images(work)
         position, weight = _batches(work)
-        module, model = work.model.lent().train(), work.model
+        model, module = work.model, in_lock_step(work.model)
+        norms = _norms(module)
 
         def loss(vector, xb, yb, wb):
+            for norm in norms:
+                norm.share = wb
             logits = functional_call(module, model.views(vector), (xb,))
             return (F.cross_entropy(logits, yb, reduction="none") * wb).sum()
 
@@ -48,6 +57,79 @@ class Stacked(Trainer):
             rule.step([gradient[:, span] for span in spans])
             out = torch.where(ends == step + 1, vectors, out)
         return Dense(out)
+
+
+def in_lock_step(model: Model) -> nn.Module:
+    """The architecture, without weights, in the form in which many clients train it at once."""
+    module = model.skeleton().train()
+    for parent in list(module.modules()):
+        for name, child in parent.named_children():
+            if type(child) is nn.Conv2d and _one_product(child):
+                setattr(parent, name, _Conv(child))
+            elif isinstance(child, (nn.BatchNorm1d, nn.BatchNorm2d)):
+                setattr(parent, name, _Norm(child))
+    return module
+
+
+def kept(model: Model, shape: tuple[int, int, int]) -> int:
+    """Numbers that a client in lock-step keeps of each image (C, H, W) for the derivative."""
+
+    def of(images: int) -> int:
+        module, numbers = in_lock_step(model).eval(), []
+        x, share = (torch.zeros(images, *s, dtype=model.dtype, device=model.device) for s in (shape, ()))
+        for norm in _norms(module):
+            norm.share = share
+        weights = model.views(x.new_zeros(model.size).requires_grad_())
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: numbers.append(t.numel()), lambda _: None):
+            functional_call(module, weights, (x,))
+        return sum(numbers)
+
+    return of(3) - of(2)  # without the weights, which are kept once
+
+
+def _norms(module: nn.Module) -> list["_Norm"]:
+    return [layer for layer in module.modules() if isinstance(layer, _Norm)]
+
+
+def _one_product(layer: nn.Conv2d) -> bool:
+    return layer.groups == 1 and layer.padding_mode == "zeros" and not isinstance(layer.padding, str)
+
+
+class _Conv(nn.Module):
+    """A convolution as a product of its kernels with all patches of the images."""
+
+    def __init__(self, layer: nn.Conv2d):
+        super().__init__()
+        self.weight, self.bias = layer.weight, layer.bias
+        self.how = {"dilation": layer.dilation, "padding": layer.padding, "stride": layer.stride}
+        self.size = layer.kernel_size
+
+    def forward(self, x: Tensor) -> Tensor:
+        patches = F.unfold(x, self.size, **self.how)  # (n, C kh kw, positions)
+        edges = zip(x.shape[2:], self.size, *self.how.values(), strict=True)
+        sides = [(s + 2 * p - d * (k - 1) - 1) // step + 1 for s, k, d, p, step in edges]
+        found = (self.weight.flatten(1) @ patches).unflatten(2, sides)
+        return found if self.bias is None else found + self.bias[:, None, None]
+
+
+class _Norm(nn.Module):
+    """A normalisation by the batch in which each image counts by its share, as it does in the loss."""
+
+    def __init__(self, layer: nn.BatchNorm1d | nn.BatchNorm2d):
+        super().__init__()
+        self.weight, self.bias, self.eps = layer.weight, layer.bias, layer.eps
+        self.share: Tensor | None = None  # (n,), set with every batch
+
+    def forward(self, x: Tensor) -> Tensor:
+        def mean(values):
+            return self.share @ (values.flatten(2).mean(2) if values.dim() > 2 else values)
+
+        def shaped(values):
+            return values.view(-1, *[1] * (x.dim() - 2))
+
+        centred = x - shaped(mean(x))
+        found = centred * shaped((mean(centred.square()) + self.eps).rsqrt())
+        return found if self.weight is None else found * shaped(self.weight) + shaped(self.bias)
 
 
 def _images(work: Work) -> tuple[Tensor, Tensor]:
