@@ -13,7 +13,7 @@ from torch import nn
 
 from cflkit import models, rng
 from cflkit.engine.clients import IMAGES_AT_ONCE, Data, Pixels
-from cflkit.engine.fast import kept, trainers
+from cflkit.engine.fast import passing, trainers
 from cflkit.engine.network import Network
 from cflkit.engine.rows import Pick, row
 from cflkit.engine.sgd import SGD, Prox
@@ -197,10 +197,10 @@ def test_stacked_training_is_lean_training(name, ragged):
 
 @pytest.mark.parametrize("layers, numbers", [
     ([nn.Flatten(), nn.Linear(64, 10)], 64),  # what the weights are multiplied with
-    ([nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(72, 10)], 9 * 36 + 2 * 72),  # patches; two layers
+    ([nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(72, 10)], 64 + 2 * 72 + 9 * (64 + 72)),
 ])  # fmt: skip
-def test_what_training_keeps_of_an_image_is_counted(layers, numbers):
-    assert kept(Model(lambda: nn.Sequential(*layers)), (1, 8, 8)) == numbers
+def test_what_an_image_needs_in_training_is_counted(layers, numbers):
+    assert passing(Model(lambda: nn.Sequential(*layers)), (1, 8, 8)) == numbers
 
 
 def test_stacked_training_does_run_stacked(ragged, monkeypatch):

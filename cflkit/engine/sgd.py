@@ -105,11 +105,13 @@ class Descent:
         Added to the gradient of each parameter.
     optimiser : SGD
         How to train.
+    momentum : list of Tensor, optional
+        What earlier steps have left; this is the first step if None.
     """
 
-    def __init__(self, parameters, pulls, shifts, optimiser: SGD):
+    def __init__(self, parameters, pulls, shifts, optimiser: SGD, momentum: list[Tensor] | None = None):
         self.parameters, self.pulls, self.shifts, self.optimiser = parameters, pulls, shifts, optimiser
-        self._momentum: list[Tensor] | None = None
+        self.momentum = momentum
 
     @torch.no_grad()
     def step(self, gradient: Sequence[Tensor]) -> None:
@@ -124,13 +126,13 @@ class Descent:
         if self.shifts is not None:
             torch._foreach_add_(gradient, self.shifts)
         if optimiser.momentum:
-            if self._momentum is None:
-                self._momentum = [g.clone() for g in gradient]
+            if self.momentum is None:
+                self.momentum = [g.clone() for g in gradient]
             else:
-                torch._foreach_mul_(self._momentum, optimiser.momentum)
-                torch._foreach_add_(self._momentum, gradient)
+                torch._foreach_mul_(self.momentum, optimiser.momentum)
+                torch._foreach_add_(self.momentum, gradient)
             if optimiser.nesterov:
-                torch._foreach_add_(gradient, self._momentum, alpha=optimiser.momentum)
+                torch._foreach_add_(gradient, self.momentum, alpha=optimiser.momentum)
             else:
-                gradient = self._momentum
+                gradient = self.momentum
         torch._foreach_add_(parameters, gradient, alpha=-optimiser.lr)

@@ -186,6 +186,8 @@ class Simulation(Checked):
         gpus = torch.cuda.device_count()
         ok = kind == "cpu" or (kind == "cuda" and (number or "0").isdigit() and int(number or 0) < gpus)
         require(ok, "device", str(self.device), f"cpu, or cuda where PyTorch sees a GPU (here {gpus})")
+        if kind == "cuda":  # single precision is to be single in convolutions, too
+            torch.backends.cudnn.allow_tf32 = False
         shape, classes = self.federation.shape, self.federation.classes
         make = partial(build, self.model, shape, classes) if isinstance(self.model, str) else self.model
         if not isinstance(self.model, str):
@@ -216,7 +218,7 @@ class Simulation(Checked):
         """As many clients as the GPU has room for, the largest of them with a batch at work."""
         largest = int(self.federation.train.sizes.max())
         batch = min(self.local.batch_size or largest, largest)
-        return fitting(self.model, batch * fast.kept(self.model, self.federation.shape))
+        return fitting(self.model, batch * fast.passing(self.model, self.federation.shape))
 
     def _scoring(self) -> tuple[Scorer, Scoring]:
         """Who is scored: all that take part, those that come after the last round apart, and a fixed sample."""
@@ -369,7 +371,7 @@ def fitting(model: Model, passing: int) -> int:
     """Clients to train side by side on a GPU, a power of two up to 1024.
 
     Half of the free memory is theirs. Each takes its weights, gradient, momentum, an anchor and a result, twice to
-    be safe; and three times what its network keeps of a batch for the derivative, `passing` numbers.
+    be safe; and three times the numbers that its batch needs in the network (`passing`).
     """
     free, _ = torch.cuda.mem_get_info(model.device)
     most = free // (2 * (10 * model.size + 3 * passing) * model.dtype.itemsize)

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from cflkit.engine.fast.compiled import Compiled, look
 from cflkit.engine.fast.convolution import DenseFactors, quick
 from cflkit.engine.fast.shared_linear import Shared
-from cflkit.engine.fast.stacked import Stacked, kept
+from cflkit.engine.fast.stacked import Stacked, passing
 from cflkit.engine.trainer import Trainer
 
-__all__ = ["kept", "look", "quick", "trainers"]
+__all__ = ["look", "passing", "quick", "trainers"]
 
 
 def trainers(name: str, debug: bool = False) -> Sequence[Trainer]:

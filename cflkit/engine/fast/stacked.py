@@ -1,11 +1,17 @@
 """Local SGD of a chunk of clients in lock-step with ``vmap``: what makes a GPU fast.
 
-Two layers have forms of their own here. A **convolution** becomes one product of matrices: patches of the images
-times kernels. Under ``vmap`` PyTorch would make it a grouped convolution, for which GPUs have slow kernels. A
+Every client of the chunk takes its step at once. The clients with most batches come first, so that those who still
+have some are always the first of all; whenever a quarter of them has finished, the others go on alone.
+
+Two layers have forms of their own here. A **convolution** becomes products of matrices, patches of the images times
+kernels: under ``vmap`` PyTorch would make it a grouped convolution, for which GPUs have slow kernels. A
 **normalisation by the batch** takes the padding of a ragged batch out of its mean and its variance.
+
+On a GPU one step consists of many short pieces of work, and to ask for them takes longer than to do them. So a step
+of a network that is known not to wait for the processor is recorded once and replayed (a CUDA graph).
 """
 
-from itertools import pairwise
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -13,14 +19,16 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from cflkit.engine.rows import Dense, stack
+from cflkit.engine.rows import Dense, Rowwise, stack
 from cflkit.engine.sgd import Descent
-from cflkit.engine.trainer import Trainer, Work
+from cflkit.engine.trainer import Trainer, Work, covered
 from cflkit.models.flat import Model
+
+REPLAYED = 4  # steps from which a recording pays
 
 
 class Stacked(Trainer):
-    """Every client of the chunk takes its step at once; the same arithmetic as the reference."""
+    """The same arithmetic as the reference, for all clients of the chunk at once."""
 
     def supports(self, work: Work) -> bool:
         """Networks whose whole vector is trained, without dropout; so none that keeps running statistics."""
@@ -31,58 +39,136 @@ class Stacked(Trainer):
     def train(self, work: Work) -> Dense:
         """Ragged clients are padded: a padded image has weight 0 in its batch's mean.
 
-        A client that has no batch left goes on with the others, but its vector was put aside after its last one.
+        A client that has no batch left may go on with the others, but its vector was put aside after its last one.
         """
-        x, y = _images(work)
-        position, weight = _batches(work)
-        model, module = work.model, in_lock_step(work.model)
-        norms = _norms(module)
+        order = sorted(range(len(work.batches)), key=lambda i: len(work.batches[i]), reverse=True)
+        device, ends = work.model.device, [len(work.batches[i]) for i in order]
+        images, batches, gradient_of = _images(work, order), _batches(work, order), gradients(work.model)
+        vectors = _ordered(work.start, order).expand(len(order), -1).clone()
+        out, last = vectors.clone(), torch.tensor(ends, device=device)[:, None]
+        now = torch.zeros(1, dtype=torch.int64, device=device)  # the step, where the recording finds it
+        momentum, step = None, 0
+        while step < work.steps:
+            m = sum(end > step for end in ends)
+            until = max(ends[-(-3 * m // 4) - 1], step + 1)  # when a quarter of them has finished
+            rule = _rule(work, vectors[:m], order[:m], momentum and [each[:m] for each in momentum])
+            x, y, clients = *(part[:m] for part in images), torch.arange(m, device=device)[:, None]
 
-        def loss(vector, xb, yb, wb):
-            for norm in norms:
-                norm.share = wb
-            logits = functional_call(module, model.views(vector), (xb,))
-            return (F.cross_entropy(logits, yb, reduction="none") * wb).sum()
+            def once(m=m, rule=rule, x=x, y=y, clients=clients):
+                at, weight = (part[:, :m].index_select(0, now)[0] for part in batches)
+                rule.step(gradient_of(rule.parameters, x[clients, at], y[clients, at], weight))
+                now.add_(1)
+                out[:m] = torch.where(last[:m] == now, vectors[:m], out[:m])
 
-        gradient_of = vmap(grad(loss))
-        begin, m = stack(work.start), len(work.data)
-        vectors = (begin.expand(m, -1) if begin.dim() == 1 else begin).clone()
-        spans, rule = _rule(work, vectors)
-        clients = torch.arange(m, device=model.device)[:, None]
-        ends = torch.tensor([len(b) for b in work.batches], device=model.device)[:, None]
-        out = vectors.clone()
-        for step in range(work.steps):
-            at = position[step]
-            gradient = gradient_of(vectors, x[clients, at], y[clients, at], weight[step])
-            rule.step([gradient[:, span] for span in spans])
-            out = torch.where(ends == step + 1, vectors, out)
-        return Dense(out)
+            repeat(once, until - step, work.model)
+            momentum, step = rule.momentum, until
+        return Dense(out[torch.tensor(order, device=device).argsort()])
 
 
+def repeat(once: Callable[[], None], times: int, model: Model) -> None:
+    """Do `once` so often; on a GPU record it the second time, where that pays, and replay it from then on."""
+    known = type(model.module).__module__.startswith("cflkit.")
+    if not (known and times > REPLAYED and model.device.type == "cuda" and torch.cuda.is_available()):
+        for _ in range(times):
+            once()
+        return
+    once()  # what is made at the first step must not be made by the recording
+    graph, aside = torch.cuda.CUDAGraph(), torch.cuda.Stream(model.device)
+    aside.wait_stream(torch.cuda.current_stream(model.device))
+    with torch.cuda.stream(aside):
+        graph.capture_begin()
+        once()
+        graph.capture_end()
+    torch.cuda.current_stream(model.device).wait_stream(aside)
+    for _ in range(times - 1):
+        graph.replay()
+
+
+def gradients(model: Model) -> Callable[..., list[Tensor]]:
+    """What gives the loss's gradients (m, ...) by all clients' parameters (m, ...) on images, labels and shares."""
+    module = in_lock_step(model)
+
+    def loss(parameters, x, y, share):
+        for norm in _norms(module):
+            norm.share = share
+        logits = functional_call(module, dict(zip(model.parameters, parameters, strict=True)), (x,))
+        return (F.cross_entropy(logits, y, reduction="none") * share).sum()
+
+    return vmap(grad(loss))
+
+
+# ---------------------------------------------------------------------- what the clients bring along
+def _ordered(value: Rowwise, order: list[int]) -> Tensor:
+    """Something shared (P,), or the rows (m, P) of the clients in that order."""
+    rows = stack(value)
+    return rows if rows.dim() == 1 else rows[order]
+
+
+def _images(work: Work, order: list[int]) -> tuple[Tensor, Tensor]:
+    """All clients' images (m, n, C, H, W) and labels (m, n), padded with zeros to the longest."""
+    pairs = [work.data[i] for i in order]
+    pad = torch.nn.utils.rnn.pad_sequence
+    return tuple(pad(part, batch_first=True) for part in zip(*pairs, strict=True))
+
+
+def _batches(work: Work, order: list[int]) -> tuple[Tensor, Tensor]:
+    """Of every step: positions (steps, m, width) of each client's batch, and each image's share in the mean."""
+    m, width = len(order), max((len(b) for bs in work.batches for b in bs), default=0)
+    position = np.zeros((work.steps, m, width), dtype=np.int64)
+    share = np.zeros((work.steps, m, width))
+    for row, i in enumerate(order):
+        for step, batch in enumerate(work.batches[i]):
+            position[step, row, : len(batch)] = batch
+            share[step, row, : len(batch)] = 1 / len(batch)
+    device, dtype = work.model.device, work.model.dtype
+    return torch.from_numpy(position).to(device), torch.from_numpy(share).to(device, dtype)
+
+
+def _rule(work: Work, vectors: Tensor, order: list[int], momentum: list[Tensor] | None) -> Descent:
+    """The update of these clients' vectors (m, P)."""
+    model = work.model
+
+    def parts(rows: Tensor) -> list[Tensor]:
+        return [rows[..., model.spans[name]].unflatten(-1, model.shapes[name]) for name in model.parameters]
+
+    pulls = []
+    for term in work.prox:
+        inside, anchor = covered(model, term.span), parts(_ordered(term.anchor, order))
+        pulls.append((term.weight, inside, [anchor[k] for k in inside]))
+    shifts = None if work.shift is None else parts(_ordered(work.shift, order))
+    return Descent(parts(vectors), pulls, shifts, work.optimiser, momentum)
+
+
+# ---------------------------------------------------------------------- the network
 def in_lock_step(model: Model) -> nn.Module:
     """The architecture, without weights, in the form in which many clients train it at once."""
     module = model.skeleton().train()
     for parent in list(module.modules()):
         for name, child in parent.named_children():
-            if type(child) is nn.Conv2d and _one_product(child):
+            if type(child) is nn.Conv2d and _plain(child):
                 setattr(parent, name, _Conv(child))
             elif isinstance(child, (nn.BatchNorm1d, nn.BatchNorm2d)):
                 setattr(parent, name, _Norm(child))
     return module
 
 
-def kept(model: Model, shape: tuple[int, int, int]) -> int:
-    """Numbers that a client in lock-step keeps of each image (C, H, W) for the derivative."""
+def passing(model: Model, shape: tuple[int, int, int]) -> int:
+    """Numbers that an image (C, H, W) needs in lock-step: those kept for the derivative, and the most patches."""
 
     def of(images: int) -> int:
-        module, numbers = in_lock_step(model).eval(), []
+        module, numbers, patches = in_lock_step(model).eval(), [], [0]
+        for layer in module.modules():
+            if isinstance(layer, _Conv):
+                layer.register_forward_hook(
+                    lambda conv, x, y: patches.append((x[0].numel() + y.numel()) * conv.weight[0, 0].numel())
+                )
         x, share = (torch.zeros(images, *s, dtype=model.dtype, device=model.device) for s in (shape, ()))
         for norm in _norms(module):
             norm.share = share
         weights = model.views(x.new_zeros(model.size).requires_grad_())
         with torch.autograd.graph.saved_tensors_hooks(lambda t: numbers.append(t.numel()), lambda _: None):
             functional_call(module, weights, (x,))
-        return sum(numbers)
+        return sum(numbers) + max(patches)
 
     return of(3) - of(2)  # without the weights, which are kept once
 
@@ -91,8 +177,12 @@ def _norms(module: nn.Module) -> list["_Norm"]:
     return [layer for layer in module.modules() if isinstance(layer, _Norm)]
 
 
-def _one_product(layer: nn.Conv2d) -> bool:
-    return layer.groups == 1 and layer.padding_mode == "zeros" and not isinstance(layer.padding, str)
+def _plain(layer: nn.Conv2d) -> bool:
+    """Whether a convolution moves by one pixel over no more padding than its kernel reaches."""
+    usual = layer.groups == 1 and layer.padding_mode == "zeros" and layer.stride == layer.dilation == (1, 1)
+    return usual and layer.padding not in ("same", "valid") and all(
+        p < k for p, k in zip(layer.padding, layer.kernel_size, strict=True)
+    )  # fmt: skip
 
 
 class _Conv(nn.Module):
@@ -100,16 +190,57 @@ class _Conv(nn.Module):
 
     def __init__(self, layer: nn.Conv2d):
         super().__init__()
-        self.weight, self.bias = layer.weight, layer.bias
-        self.how = {"dilation": layer.dilation, "padding": layer.padding, "stride": layer.stride}
-        self.size = layer.kernel_size
+        self.weight, self.bias, self.padding = layer.weight, layer.bias, layer.padding
 
     def forward(self, x: Tensor) -> Tensor:
-        patches = F.unfold(x, self.size, **self.how)  # (n, C kh kw, positions)
-        edges = zip(x.shape[2:], self.size, *self.how.values(), strict=True)
-        sides = [(s + 2 * p - d * (k - 1) - 1) // step + 1 for s, k, d, p, step in edges]
-        found = (self.weight.flatten(1) @ patches).unflatten(2, sides)
+        found = _Product.apply(x, self.weight, self.padding)
         return found if self.bias is None else found + self.bias[:, None, None]
+
+
+class _Product(torch.autograd.Function):
+    """Patches are made again for the derivative: to keep them would take as much memory as the kernel has pixels.
+
+    The derivative by the images is itself such a product: that of the outputs' derivative with the turned kernels.
+    """
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x, weight, padding):
+        patches, sides = _patches(x, weight.shape[2:], padding)
+        return _as_images(patches @ weight.flatten(1).T, len(x), sides)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        *tensors, ctx.padding = inputs
+        ctx.save_for_backward(*tensors)
+
+    @staticmethod
+    def backward(ctx, delta):
+        x, weight = ctx.saved_tensors
+        patches, _ = _patches(x, weight.shape[2:], ctx.padding)
+        by_weight = (delta.movedim(1, 0).flatten(1) @ patches).view(weight.shape)
+        if not ctx.needs_input_grad[0]:
+            return None, by_weight, None
+        size = weight.shape[2:]
+        around = [k - 1 - p for k, p in zip(size, ctx.padding, strict=True)]
+        patches, sides = _patches(delta, size, around)
+        turned = weight.flip(2, 3).movedim(1, 0).flatten(1)
+        return _as_images(patches @ turned.T, len(x), sides), by_weight, None
+
+
+def _patches(x: Tensor, size: tuple[int, int], padding: tuple[int, int]) -> tuple[Tensor, tuple[int, int]]:
+    """All patches (n h w, C k l) of images (n, C, H, W), and (h, w)."""
+    if any(padding):
+        x = F.pad(x, (padding[1], padding[1], padding[0], padding[0]))
+    views = x.unfold(2, size[0], 1).unfold(3, size[1], 1)  # (n, C, h, w, k, l), nothing copied
+    sides = tuple(views.shape[2:4])
+    return views.permute(0, 2, 3, 1, 4, 5).flatten(3).flatten(0, 2), sides
+
+
+def _as_images(rows: Tensor, n: int, sides: tuple[int, int]) -> Tensor:
+    """Rows (n h w, C) as images (n, C, h, w)."""
+    return rows.view(n, *sides, -1).permute(0, 3, 1, 2).contiguous()
 
 
 class _Norm(nn.Module):
@@ -130,39 +261,3 @@ class _Norm(nn.Module):
         centred = x - shaped(mean(x))
         found = centred * shaped((mean(centred.square()) + self.eps).rsqrt())
         return found if self.weight is None else found * shaped(self.weight) + shaped(self.bias)
-
-
-def _images(work: Work) -> tuple[Tensor, Tensor]:
-    """All clients' images (m, n, C, H, W) and labels (m, n), padded with zeros to the longest."""
-    pairs = [work.data[i] for i in range(len(work.data))]
-    pad = torch.nn.utils.rnn.pad_sequence
-    return tuple(pad(part, batch_first=True) for part in zip(*pairs, strict=True))
-
-
-def _batches(work: Work) -> tuple[Tensor, Tensor]:
-    """Of every step: positions of each client's batch (steps, m, width), and the weight of each in the mean."""
-    m, width = len(work.batches), max((len(b) for bs in work.batches for b in bs), default=0)
-    position = np.zeros((work.steps, m, width), dtype=np.int64)
-    weight = np.zeros((work.steps, m, width))
-    for i, batches in enumerate(work.batches):
-        for step, batch in enumerate(batches):
-            position[step, i, : len(batch)] = batch
-            weight[step, i, : len(batch)] = 1 / len(batch)
-    device, dtype = work.model.device, work.model.dtype
-    return torch.from_numpy(position).to(device), torch.from_numpy(weight).to(device, dtype)
-
-
-def _rule(work: Work, vectors: Tensor) -> tuple[list[slice], Descent]:
-    """The update of all clients' vectors (m, P), and the spans that it treats alike, which the pulls cut."""
-    whole = slice(0, work.model.trainable)
-    pulled = [term.span or whole for term in work.prox]
-    edges = sorted({edge for span in (whole, *pulled) for edge in (span.start, span.stop)})
-    spans = [slice(a, b) for a, b in pairwise(edges)]
-    pulls = []
-    for term, span in zip(work.prox, pulled, strict=True):
-        inside = [k for k, s in enumerate(spans) if span.start <= s.start and s.stop <= span.stop]
-        anchor = stack(term.anchor)
-        pulls.append((term.weight, inside, [anchor[..., spans[k]] for k in inside]))
-    shift = None if work.shift is None else stack(work.shift)
-    shifts = None if shift is None else [shift[..., s] for s in spans]
-    return spans, Descent([vectors[:, s] for s in spans], pulls, shifts, work.optimiser)
