@@ -11,6 +11,7 @@ On a GPU one step consists of many short pieces of work, and to ask for them tak
 of a network that is known not to wait for the processor is recorded once and replayed (a CUDA graph).
 """
 
+import threading
 from collections.abc import Callable
 
 import numpy as np
@@ -25,6 +26,8 @@ from cflkit.engine.trainer import Trainer, Work, covered
 from cflkit.models.flat import Model
 
 REPLAYED = 4  # steps from which a recording pays
+_RECORDED: dict[torch.device, torch.cuda.CUDAGraph] = {}  # the last of each GPU: the next one works in its memory
+_RECORDING = threading.Lock()
 
 
 class Stacked(Trainer):
@@ -73,15 +76,26 @@ def repeat(once: Callable[[], None], times: int, model: Model) -> None:
             once()
         return
     once()  # what is made at the first step must not be made by the recording
-    graph, aside = torch.cuda.CUDAGraph(), torch.cuda.Stream(model.device)
-    aside.wait_stream(torch.cuda.current_stream(model.device))
-    with torch.cuda.stream(aside):
-        graph.capture_begin()
-        once()
-        graph.capture_end()
-    torch.cuda.current_stream(model.device).wait_stream(aside)
+    graph = _recording(once, model.device)
     for _ in range(times - 1):
         graph.replay()
+
+
+def _recording(once: Callable[[], None], device: torch.device) -> torch.cuda.CUDAGraph:
+    """Record what `once` asks of the GPU, without doing it."""
+    graph, aside = torch.cuda.CUDAGraph(), torch.cuda.Stream(device)
+    with _RECORDING, torch.cuda.device(device):
+        aside.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(aside):
+            memory = {"pool": _RECORDED[device].pool()} if device in _RECORDED else {}
+            graph.capture_begin(**memory, capture_error_mode="thread_local")
+            try:
+                once()
+            finally:
+                graph.capture_end()
+        torch.cuda.current_stream().wait_stream(aside)
+        _RECORDED[device] = graph
+    return graph
 
 
 def gradients(model: Model) -> Callable[..., list[Tensor]]:
