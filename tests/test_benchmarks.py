@@ -11,8 +11,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from benchmarks import cluster, cores, engine, measure, peers, server
+from benchmarks import cluster, cores, engine, lockstep, measure, peers, server
 from cflkit import federation
+from cflkit.engine.fast import stacked
 from cflkit.engine.network import Network
 from cflkit.engine.sgd import SGD
 from cflkit.testing.promises import Far
@@ -53,6 +54,23 @@ def test_a_run_prints_a_table_and_stores_it(tmp_path, capsys, monkeypatch):
     assert stored["machine"]["machine"]["processor"] and stored["machine"]["card"] is None
     assert engine.main(["--quick", "--json", str(tmp_path / "none")]) == 0
     assert not (tmp_path / "none").exists()
+
+
+def test_lock_step_is_measured_both_ways(monkeypatch):
+    asked, times = [], iter([4, 2, 8, 16])
+    monkeypatch.setattr(measure, "seconds", lambda *_: (0, asked.append(stacked.REPLAYED) or next(times)))
+    work = replace(small(lockstep.WORKLOADS[0]), images=5)
+    found = lockstep.row(work, "cpu")
+    assert asked == [1, 1, 10**9, 10**9]  # steps from which a step is recorded
+    steps = 3 * lockstep.EPOCHS
+    assert found["recorded"] == pytest.approx(2e3 / steps) and found["plain"] == pytest.approx(8e3 / steps)
+    assert found["ratio"] == pytest.approx(4) and found["difference"] == 0 and found["batch"] == 2
+
+
+def test_lock_step_needs_a_gpu(tmp_path):
+    with pytest.raises(ValueError, match="device = 'cpu': must be a GPU that PyTorch sees"):
+        lockstep.main(["--device", "cpu", "--json", str(tmp_path)])
+    assert not list(tmp_path.iterdir())
 
 
 def test_ratios_are_taken_pair_by_pair(monkeypatch):

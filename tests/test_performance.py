@@ -20,7 +20,7 @@ def page(folder):
 
 def test_without_results_everything_reads_not_yet_measured(tmp_path):
     text = page(tmp_path / "none")
-    assert text.lower().count(pages.MISSING) == 6 and f"On a GPU: {pages.MISSING}" in text
+    assert text.lower().count(pages.MISSING) == 7 and f"On a GPU: {pages.MISSING}" in text
 
 
 def test_figures_stand_beside_their_machine(tmp_path):
@@ -32,7 +32,7 @@ def test_figures_stand_beside_their_machine(tmp_path):
     assert "| A | 4 | 25 | 5 | 5 | 4 | 3 | 50% | 12 | 1,234 |" in text  # CPU time: a processor may be shared
     assert "| A | 4 | 40 | 10 | 4 | 4 | – | 50% | 12 | 1,234 |" in text  # wall time: a card's work is not the CPU's
     assert "100 GFLOP/s" in text and "a processor, 1 thread; python 3.11, torch 2; 2026-01-02, commit abc" in text
-    assert "| x | 2,345 |" in text and text.lower().count(pages.MISSING) == 3  # cores, scaling, peers
+    assert "| x | 2,345 |" in text and text.lower().count(pages.MISSING) == 4  # cores, lock-step, scaling, peers
 
 
 def test_the_worked_example_of_the_page():

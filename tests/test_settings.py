@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from cflkit.engine import fast, simulation
+from cflkit.engine.sgd import SGD
 from cflkit.engine.simulation import Simulation, digest, schedule, simulate
 from cflkit.methods import Ditto, FedAvg, StoCFL
 from cflkit.testing.pretend import gpu
@@ -249,6 +250,25 @@ def test_a_gpu_stacks_as_many_clients_as_fit(four, monkeypatch):
         assert (run.trainer, run.chunk, run.config["chunk"]) == ("stacked", 7, None)  # free memory is no setting
         run = tiny.simulation(FedAvg(), four, trainer="lean", chunk=2, device="cuda")
         assert (run.trainer, run.chunk, run.config["chunk"]) == ("lean", 2, 2)
+
+
+@pytest.mark.parametrize("batch, images", [(3, 3), (None, 7), (50, 7)])
+def test_what_fits_counts_the_largest_batch_that_a_client_takes(batch, images, monkeypatch):
+    asked = []
+    monkeypatch.setattr(simulation, "fitting", lambda model, passing: asked.append(passing) or 1)
+    fed = tiny.federation(*[([[i, 1]] * n, [0] * n) for i, n in enumerate((2, 7, 4))])
+    with gpu():
+        run = tiny.simulation(FedAvg(), fed, device="cuda", local=SGD(0.1, batch_size=batch))
+        assert asked == [images * fast.passing(run.model, fed.shape)] and run.chunk == 1
+
+
+def test_on_a_gpu_single_precision_is_single_in_convolutions_too(four, monkeypatch):
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
+    tiny.simulation(FedAvg(), four)
+    assert torch.backends.cudnn.allow_tf32
+    with gpu():
+        tiny.simulation(FedAvg(), four, device="cuda")
+    assert not torch.backends.cudnn.allow_tf32
 
 
 def test_debugging_reaches_clients_one_by_one_in_one_thread(four):
