@@ -1,7 +1,7 @@
 """A step of many clients in lock-step on a GPU, recorded and plain: ``python -m benchmarks.lockstep``.
 
-A recorded step is asked for once and replayed; a plain one is asked for piece by piece, every time. Both compute the
-same bits.
+A recorded step is asked for once and replayed; a plain one is asked for piece by piece, every time. Both compute
+the same bits.
 """
 
 import sys
