@@ -72,6 +72,11 @@ class Samples(Checked):
         """``(sets,)`` number of images in each set."""
         return self.offset.diff()
 
+    @property
+    def domains(self) -> int | None:
+        """How many true domains the images have, one more than the largest tag; None where there are no tags."""
+        return None if self.tag is None else int(self.tag.max()) + 1
+
     def rows(self, i: int) -> tuple[Tensor, Tensor]:
         """Return ``(index, y)`` of set `i`."""
         part = slice(int(self.offset[i]), int(self.offset[i + 1]))

@@ -47,6 +47,10 @@ class Task:
         Shape (C, H, W) of an image.
     seed : int
         The run's seed.
+    optimiser : SGD
+        How clients train in this run.
+    domains : int or None
+        True domains of the images; None where they are not known. For oracles only.
     """
 
     model: Model
@@ -55,6 +59,8 @@ class Task:
     classes: int
     shape: tuple[int, int, int]
     seed: int
+    optimiser: SGD
+    domains: int | None
 
     def init(self, k: int = 1) -> Tensor:
         """Draw `k` different initial models (k, P); the first is the same for every method of a comparison."""

@@ -174,8 +174,10 @@ class Simulation(Checked):
         given, self.model = self.model, self._build()
         self._network = fingerprint(self.model, federation.shape)
         self._resolve()
-        sizes, classes = federation.train.sizes, federation.classes
-        self.task = Task(self.model, federation.clients, sizes, classes, federation.shape, self.seed)
+        self.task = Task(
+            self.model, federation.clients, federation.train.sizes, federation.classes, federation.shape, self.seed,
+            self.local, federation.train.domains,
+        )  # fmt: skip
         method.check(self.task)
         self.scorer, self.scoring = self._scoring()
         self.config = self._config(given)

@@ -97,6 +97,12 @@ class FedCG(Method):
 
     def check(self, task):
         replaced(task.model.module, self.layers)
+        decay = task.optimiser.weight_decay
+        require(decay == 0 or self.clusters != "classifier", "weight_decay", decay, "0: the student has none")
+        if self.clusters == "oracle":
+            true = task.domains
+            require(true is not None, "clusters", "oracle", "another where images have no true domain")
+            require(self.domains >= true, "domains", self.domains, f"{true} or more, the true domains")
         enough = self.clusters != "kmeans" or self.domains <= task.clients
         require(enough, "domains", self.domains, f"at most the number of clients, {task.clients}, for k-means")
 
@@ -181,8 +187,6 @@ class FedCG(Method):
         begin = torch.cat([down[name] for name in parts])
         domain = self.label(down, data, local.model)
         objective = partial(self.objective, data.classes, self.lr_student / local.optimiser.lr)
-        decay = local.optimiser.weight_decay
-        require(decay == 0 or "student" not in parts, "weight_decay", decay, "0: the student has none")
         trained = local.sgd(begin, _Tagged(data, domain), objective=objective, model=graph).dense()
         counts = torch.stack([F.one_hot(d, self.domains).sum(0) for d in domain])
         return {name: trained[:, span] for name, span in parts.items() if name != "A"} | {"images": counts}
@@ -190,10 +194,7 @@ class FedCG(Method):
     def label(self, down, data, base: Model) -> Sequence[Tensor]:
         """The domain of every image (n_i,) of each client; none of them changes during a round."""
         if self.clusters == "oracle":
-            require(data.tags(0) is not None, "clusters", "oracle", "another where images have no true domain")
             tags = [data.tags(i) for i in range(len(data))]
-            top = int(torch.cat(tags).max())
-            require(top < self.domains, "domains", self.domains, f"above the largest true domain, {top}")
             return torch.cat(tags).to(base.device).split(data.sizes.tolist())
         if self.clusters == "kmeans":
             return down["cluster"].repeat_interleave(data.sizes).to(base.device).split(data.sizes.tolist())
