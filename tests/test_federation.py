@@ -1,5 +1,6 @@
 import json
 import os
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -149,6 +150,14 @@ def test_stored_records_describe_what_the_builders_would_say():
         options = {name: value for name, value in stored.items() if name not in ("builder", "images")}
         builder = federation.BUILDERS[stored["builder"]](**options)
         assert builder.config(stored["images"]) == stored
+
+
+def test_samples_know_how_many_domains_their_tags_name(digits):
+    known = federation.rotated(digits, clients=4, samples_per_client=5).train
+    kinds = (torch.tensor(tags).repeat(len(known.index) // 4) for tags in ([0, 2, 1, 0], [0] * 4))
+    tagged = [replace(known, tag=kind) for kind in kinds]
+    assert [samples.domains for samples in tagged] == [3, 1]
+    assert replace(known, tag=None).domains is None
 
 
 @real
