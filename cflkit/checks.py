@@ -200,7 +200,8 @@ def known(names: Mapping | Iterable[str], given: str, what: str) -> None:
     names = list(names)
     if given in names:
         return
-    close = difflib.get_close_matches(str(given), names, 1, 0.6)
-    hint = f" (the nearest is {close[0]})" if close else ""
+    small = {name.lower(): name for name in names}
+    close = difflib.get_close_matches(str(given).lower(), small, 1, 0.6)
+    hint = f" (the nearest is {small[close[0]]})" if close else ""
     listed = ", ".join(names[:MANY]) + f" and {len(names) - MANY} more" * (len(names) > MANY)
     require(False, what, given, f"one of {listed or '(none)'}{hint}")

@@ -12,6 +12,7 @@ import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tqdm import tqdm
 
 from cflkit.engine.checkpoint import BusyError
 from cflkit.engine.history import History
@@ -31,6 +32,10 @@ def give(value, seconds):
 
 def fail(error, seconds):
     raise error
+
+
+def lock_of_bars(seconds):
+    return type(tqdm.get_lock()).__module__
 
 
 def die(seconds):
@@ -61,8 +66,9 @@ def test_nothing_begins_when_time_is_up(pool, monkeypatch):
 
 
 def test_a_dead_worker_sinks_nobody(capfd):
-    tasks = [partial(give, 1), die, partial(give, 2), partial(give, 3)]
+    tasks = [partial(give, 1), die, partial(give, 2), partial(give, 3), lock_of_bars]
     found = {o.number: o for o in spread.spread(tasks, spread.workers(2))}
+    assert found[4].value == "_thread"  # no semaphore, which a killed worker would leave behind
     assert [found[n].value for n in (0, 2, 3)] == [(1, None), (2, None), (3, None)]
     assert str(found[1].error) == "the worker that was at work on it died"
 
@@ -102,7 +108,7 @@ def test_every_combination_is_run_once(toy, threads, capsys):
     assert table == [["0.1", "1", "2"], ["0.1", "2", "2"], ["0.3", "1", "2"], ["0.3", "2", "2"]]
     assert {file.suffix for file in (toy / "runs" / "toy").glob("sweep-*")} == {".csv", ".png"}
     stamps = [file.stat().st_mtime_ns for file in files]
-    assert console.main(command) == 0
+    assert console.main(command) == 0 and capsys.readouterr().out.count("; was there\n") == 8
     assert [file.stat().st_mtime_ns for file in files] == stamps
     assert not list((toy / "runs" / "toy").glob("*.lock"))
 
@@ -149,7 +155,7 @@ def test_a_damaged_checkpoint_fails_one_run_and_is_left_alone(toy, threads, caps
     assert console.main(command) == 1
     said = capsys.readouterr().err
     assert said.startswith("cflkit: lr=0.1, seed 0 failed: ") and "state.pt" in said and said.count("\n") == 1
-    assert (kept / "state.pt").read_bytes() == b"cut"
+    assert (kept / "state.pt").read_bytes() == b"cut" and not kept.with_name(f"{kept.name}.lock").exists()
 
 
 @pytest.mark.slow
@@ -210,6 +216,21 @@ def test_a_chapter_is_swept_as_a_function(toy, capsys):
     said = capsys.readouterr().out
     assert "tau: A 0.25, B 0.75\n" in said
     assert "B - A: +0.2500 over 3 seeds, 95% interval +0.2500 to +0.2500" in said
+
+
+def test_a_method_without_a_metric_is_not_in_its_figure(tmp_path):
+    """Clients that train alone have no accuracy on their cluster's test, only their own."""
+    points, files = [], {}
+    for tau in ("0.25", "0.75"):
+        files[len(points)] = tmp_path / f"tau={tau}" / "run.json"
+        points.append(sweep.Point({"tau": tau}, 0, None, tau))
+        rows = {"one": {"accuracy": 0.5, "personal_accuracy": 0.5}, "local": {"personal_accuracy": 0.25}}
+        metrics = {label: [{"final": row, "rounds": [row]}] for label, row in rows.items()}
+        rerun.write(files[len(points) - 1], "c", {"tau": float(tau)}, metrics, 1.0)
+    (written,) = [file for file in sweep.store(points, files, tmp_path) if file.suffix == ".png"]
+    assert written.stat().st_size > 0
+    frame, figure = sweep.report(points, files)
+    assert len(frame) == 4 and [text.get_text() for text in figure.axes[0].texts] == ["one"]
 
 
 def test_another_sweep_leaves_the_files_of_an_earlier_one(toy, threads, capsys):

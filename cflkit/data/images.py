@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cflkit.checks import Checked, Count, Positive, declared, known, one_of, require
+from cflkit.checks import Checked, Count, Positive, declared, known, require
 from cflkit.data import datasets, download
 from cflkit.data.datasets import DATASETS
 
@@ -200,6 +200,24 @@ def status(root: str | Path | None = None) -> dict[str, str]:
     return {name: state(name) for name in [*names(), *sorted(packed - DATASETS.keys())]}
 
 
+def need(name: str) -> None:
+    """Require that a dataset is on this machine, without reading it.
+
+    Parameters
+    ----------
+    name : str
+        As for :func:`load`.
+
+    Raises
+    ------
+    FileNotFoundError
+        If it is absent; the line says how to fetch it and where it was looked for.
+    """
+    by_path = name.endswith(".npz") and Path(name).expanduser().is_file()
+    if not by_path and status().get(name, "absent") == "absent":
+        load(name)
+
+
 def fetch(name: str, root: str | Path | None = None) -> None:
     """Download a dataset, unless it already loads. Files that are complete are kept; others start anew.
 
@@ -217,7 +235,7 @@ def fetch(name: str, root: str | Path | None = None) -> None:
     ConnectionError
         If no server can be reached or the connection breaks.
     """
-    one_of("name", name, names())
+    known(names(), name, "name")
     folder = _root(root)
     if name != "celeba":  # decoding 202,599 faces to learn whether they are there takes minutes
         try:

@@ -184,11 +184,8 @@ class Simulation(Checked):
 
     def _build(self) -> Model:
         """Make the architecture, where the run is to be, and see that it fits the images and the labels."""
-        kind, _, number = str(self.device).partition(":")
-        gpus = torch.cuda.device_count()
-        ok = kind == "cpu" or (kind == "cuda" and (number or "0").isdigit() and int(number or 0) < gpus)
-        require(ok, "device", str(self.device), f"cpu, or cuda where PyTorch sees a GPU (here {gpus})")
-        if kind == "cuda":  # single precision is to be single in convolutions, too
+        check_device(self.device)
+        if str(self.device).startswith("cuda"):  # single precision is to be single in convolutions, too
             torch.backends.cudnn.allow_tf32 = False
         shape, classes = self.federation.shape, self.federation.classes
         make = partial(build, self.model, shape, classes) if isinstance(self.model, str) else self.model
@@ -367,6 +364,25 @@ class Simulation(Checked):
 def simulate(method, federation: Federation, **settings) -> History:
     """Run `method` over `federation`; settings as for :class:`Simulation`."""
     return Simulation(method, federation, **settings).run()
+
+
+def check_device(device: str | torch.device) -> None:
+    """Require that a device is here.
+
+    Parameters
+    ----------
+    device : str or torch.device
+        The CPU, or a GPU by its number.
+
+    Raises
+    ------
+    ValueError
+        PyTorch sees no such device.
+    """
+    kind, _, number = str(device).partition(":")
+    gpus = torch.cuda.device_count()
+    ok = kind == "cpu" or (kind == "cuda" and (number or "0").isdigit() and int(number or 0) < gpus)
+    require(ok, "device", str(device), f"cpu, or cuda where PyTorch sees a GPU (here {gpus})")
 
 
 def fitting(model: Model, passing: int) -> int:

@@ -59,7 +59,10 @@ def main(argv: list[str] | None = None) -> int:
     options = argparse.Namespace(interrupted="")
     torch.set_num_threads(1)  # two intra-op threads on busy cores are many times slower
     try:
-        options = parser().parse_args(argv)
+        options, strange = parser().parse_known_args(argv)
+        if strange:
+            hint = "; a parameter is written -p NAME=VALUE" * hasattr(options, "given")
+            options.parser.error(f"unrecognized arguments: {' '.join(strange)}{hint}")
         options.argv = argv
         if options.of_the_book:
             places.need_book()
@@ -88,14 +91,14 @@ def parser() -> argparse.ArgumentParser:
 
     def add(name: str, do, help: str, *, of_the_book: bool = False, interrupted: str = "", more=None) -> Parser:
         command = commands.add_parser(name, help=help, description=f"{help[0].upper()}{help[1:]}.")
-        command.set_defaults(do=do, of_the_book=of_the_book, interrupted=interrupted, more=more)
+        command.set_defaults(do=do, parser=command, of_the_book=of_the_book, interrupted=interrupted, more=more)
         return command
 
     runs.add_commands(add)
 
     command = add("fetch", _fetch, "download data sets and verify them")
     command.add_argument("name", nargs="+", help="a name from `cflkit datasets`")
-    command.add_argument("--root", help="folder for data; by default $CFLKIT_DATA, or ~/.cache/cflkit")
+    command.add_argument("--root", type=Path, help="folder for data; by default $CFLKIT_DATA, or ~/.cache/cflkit")
     command = add("datasets", _datasets, "list the data sets and say which are on this disk")
     command.add_argument("--root", help="folder for data; by default $CFLKIT_DATA, or ~/.cache/cflkit")
     add("methods", _methods, "list the methods and their parameters")
@@ -134,7 +137,12 @@ def _add_notebooks(add) -> None:
 # ---------------------------------------------------------------------- commands
 def _fetch(options) -> None:
     for name in options.name:
+        known(images.names(), name, "name")
+    if options.root is not None:
+        places.need_folder("root", options.root)
+    for name in options.name:
         images.fetch(name, options.root)
+        print(f"{name:16} {images.status(options.root)[name]}")
 
 
 def _datasets(options) -> None:

@@ -48,7 +48,7 @@ def add_commands(add) -> None:
                                  ("simulate", _sweep_plans, _add_simulation, _of_simulation)):  # fmt: skip
         what = f"`cflkit {name}` with several values: -p NAME=VALUE,VALUE"
         kind = kinds.add_parser(name, help=what, description=f"{what}.")
-        kind.set_defaults(do=do, of_the_book=False, interrupted=AGAIN, more=more)
+        kind.set_defaults(do=do, parser=kind, of_the_book=False, interrupted=AGAIN, more=more)
         also(kind)
         _add_pool(kind, f"side by side (default: one for each core, {_cores()} here)")
         kind.add_argument("--budget", type=_minutes, help="stop after this time, such as 20m or 1.5h")
@@ -130,6 +130,10 @@ def _simulate(options) -> None:
     own = bool(options.protocol) and not given
     out = options.out or (records.FOLDER if own else rerun.RUNS)
     reproduce.try_folders(out, reproduce.CHECKPOINTS if own else out)
+    if options.checkpoint is not None:
+        places.need_folder("checkpoint", options.checkpoint)
+    for plan in plans:
+        plan.need_images()
     for plan in plans:
         record = reproduce.run(plan, out=out, checkpoints=reproduce.CHECKPOINTS if own else out,
                                checkpoint=options.checkpoint)  # fmt: skip
@@ -143,6 +147,7 @@ def _makers(options, how: dict) -> dict[str, sweep.Make]:
     if options.protocol is None:
         require(len(options.name) == 1, "method", " ".join(options.name), "one name from `cflkit methods`")
         clients = {} if options.clients is None else {"clients": options.clients}
+        require(not clients or "clients" not in dict(options.given), "parameter", "clients", "given once")
         place = options.on or "rotated", options.images or "digits"
         method = options.name[0]
         return {method: lambda given, seed: protocols.free(method, *place, clients | given, seed, **how)}
@@ -194,12 +199,12 @@ def _pool(options, jobs: int) -> spread.Pool:
 
 def _compare(options) -> None:
     groups = runs.find(options.name, [options.out, records.FOLDER])
+    places.need_folder("out", options.out)
     print(*compare.table(groups), sep="\n")
     figure = compare.figure(groups, options.metric)
     if figure is None:
         print(f"no figure: no run has several rounds with a number {options.metric!r}")
     else:
-        places.need_folder("out", options.out)
         file = options.out / f"compare-{places.digest([*groups, options.metric])}.png"
         with places.whole(file) as part:
             figure.savefig(part, format="png")
@@ -207,6 +212,7 @@ def _compare(options) -> None:
 
 
 def _runs(options) -> None:
+    require(options.out == rerun.RUNS or options.out.is_dir(), "out", str(options.out), "a folder that exists")
     everything, damaged = runs.load(options.out)
     found = runs.find(options.name, [options.out]) if options.name else {}
     chosen = [run for group in found.values() for run in group] if options.name else everything
@@ -217,14 +223,17 @@ def _runs(options) -> None:
         print(f"deleted: {line}" if options.delete else line)
     for line in damaged:
         print(f"left out: {line}")
+    if not (chosen or damaged):
+        print(f"nothing was run in {options.out}")
 
 
 def _reproduce(options) -> int:
     known(ledger.tables(), options.table, "table")
     folders = {"out": options.out, "checkpoints": options.checkpoints}
     reproduce.try_folders(**folders)
-    alone = not (options.dask or options.executor) and (options.jobs or 1) == 1
+    alone = not (options.dask or options.executor) and options.jobs in (None, 1)
     pool = None if alone else _pool(options, 1)
+    reproduce.lacking(options.table, options.seeds, options.out, device=options.device)
     if options.background:
         arguments = [argument for argument in options.argv if argument != "--background"]
         log = options.checkpoints / f"reproduce-{options.table}.log"
@@ -249,7 +258,11 @@ def _of_chapter(options) -> str:
 def _of_simulation(options) -> str:
     """The parameters of a method and of its data, or those of all methods."""
     builder = getattr(options, "on", None) or "rotated"
-    named = [name for name in getattr(options, "name", None) or [] if name in METHODS]
+    typed = getattr(options, "name", None) or []
+    if not getattr(options, "protocol", None):  # whose labels are its own
+        for name in typed:
+            known(METHODS, name, "method")
+    named = [name for name in typed if name in METHODS]
     known(BUILDERS, builder, "builder")
     lines = []
     for name in named or METHODS:
@@ -294,8 +307,12 @@ def _once(pairs: Iterable[tuple[str, str]]) -> dict[str, str]:
 
 
 def _lists(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
-    """Read ``NAME=VALUE,VALUE``; a comma inside brackets or quotes parts nothing."""
-    return {name: _parts(text) for name, text in _once(pairs).items()}
+    """Read ``NAME=VALUE,VALUE``; a comma inside brackets parts nothing."""
+    lists = {name: _parts(text) for name, text in _once(pairs).items()}
+    for name, texts in lists.items():
+        for text in texts:
+            require(texts.count(text) == 1, name, text, "given once")
+    return lists
 
 
 def _parts(text: str) -> list[str]:

@@ -16,6 +16,7 @@ import torch
 from cflkit import methods, rng
 from cflkit.checks import Checked, Count, Fraction, Natural, hints, known, parameters
 from cflkit.data import builders as federation
+from cflkit.data import images
 from cflkit.data.federation import Federation
 from cflkit.engine.sgd import SGD
 from cflkit.engine.simulation import Simulation
@@ -113,6 +114,12 @@ class Plan:
         """Refuse what no simulation could be made of, as far as can be told without data."""
         schema.check_run(self.method, self.federation, self.local)
         schema.check_model(Setting(**self.setting).model)
+
+    def need_images(self) -> None:
+        """Require that its images are on this machine; see :func:`cflkit.data.images.need`."""
+        named = self.federation["images"]
+        for name in [named] if isinstance(named, str) else named:
+            images.need(name)
 
     def simulation(self, federation_: Federation | None = None, **overrides) -> Simulation:
         """Set the run up.

@@ -20,6 +20,7 @@ from cflkit.checks import known, require
 from cflkit.data.federation import Federation
 from cflkit.engine.checkpoint import BusyError
 from cflkit.engine.history import History
+from cflkit.engine.simulation import check_device
 from cflkit.workbook import ledger, places, protocols, records
 from cflkit.workbook.spread import Clock, Outcome, Pool, TimeIsUp, spread
 
@@ -100,11 +101,10 @@ def alone(run: Path) -> Iterator[None]:
     except Timeout:
         line = f"run = {str(run)!r}: must be free; another process is at work on this run"
         raise BusyError(line) from None
-    try:
+    with contextlib.ExitStack() as end:
+        end.callback(lock.release)
+        end.callback(Path(lock.lock_file).unlink, missing_ok=True)  # first: who waits sees that it is gone
         yield
-        Path(lock.lock_file).unlink(missing_ok=True)  # while it is held: whoever waits for it sees that it is gone
-    finally:
-        lock.release()
 
 
 def reproduce(
@@ -145,19 +145,20 @@ def reproduce(
     Raises
     ------
     ValueError
-        For an unknown table, or a budget that is not positive.
+        For an unknown table, a device that is not here, or a budget that is not positive.
+    FileNotFoundError
+        For images that are not on this machine.
     TimeIsUp
         When the budget is spent before the table is full.
     """
-    known(ledger.tables(), table, "table")
     require(minutes is None or minutes > 0, "budget", minutes, "more than 0 minutes")
-    lacking = ledger.missing(table, seeds, out)
-    plans = [protocols.plan(m.protocol, m.label, m.seed, **how) for m in lacking]
+    runs = lacking(table, seeds, out, **how)
+    plans = [plan for plan, _ in runs]
     for label, seed in ledger.recorded(table, seeds, out):
         _tidy(checkpoints / ledger.tables()[table]["protocol"] / f"{label}-s{seed}")
     where = {"out": out.resolve(), "checkpoints": checkpoints.resolve()}  # a worker may be in another folder
     tasks = [partial(run, one, **where, progress=pool is None) for one in plans]
-    cost, ended, failed = Cost([m.minutes for m in lacking]), 0, 0
+    cost, ended, failed = Cost([minutes for _, minutes in runs]), 0, 0
 
     def begun(number: int) -> None:
         print(f"{number + 1} of {len(plans)}: {plans[number]}, about {_long(cost.of(number))}", flush=True)
@@ -169,6 +170,19 @@ def reproduce(
     if ended < len(plans):
         raise TimeIsUp(f"time is up after {minutes:g} min")
     return failed
+
+
+def lacking(
+    table: str, seeds: Sequence[int] | None = None, out: Path = records.FOLDER, **how
+) -> list[tuple[protocols.Plan, float]]:
+    """List the runs that a table lacks, cheapest first, each with its minutes; see :func:`reproduce`."""
+    known(ledger.tables(), table, "table")
+    check_device(how.get("device", "cpu"))
+    runs = []
+    for m in ledger.missing(table, seeds, out):
+        runs.append((protocols.plan(m.protocol, m.label, m.seed, **how), m.minutes))
+        runs[-1][0].need_images()
+    return runs
 
 
 def _tidy(kept: Path) -> None:

@@ -86,8 +86,8 @@ def checked(path: Path, given: Mapping[str, str]) -> dict[str, parameters.Value]
     """
     schema = parameters.of(path)
     values = schema.values(schema.read(given))
-    if images.status().get(values.get("images")) == "absent":
-        images.load(values["images"])  # which says what it lacks
+    if "images" in values:
+        images.need(values["images"])
     return values
 
 

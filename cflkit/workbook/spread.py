@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from tqdm import tqdm
 
 from cflkit.checks import require
 from cflkit.engine.checkpoint import BusyError
@@ -161,6 +162,7 @@ def dask(address: str) -> Pool:
 def _begin(parent: int) -> None:
     """Set up a worker: an interrupt is its parent's matter, and it ends with its parent."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    tqdm.set_lock(threading.RLock())  # its own is a semaphore, which a worker that is killed leaves behind
 
     def watch():
         while os.getppid() == parent:

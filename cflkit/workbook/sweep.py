@@ -88,11 +88,14 @@ def of_plans(make: Mapping[str, Make], given: Given, seeds: Sequence[int], out: 
     ------
     ValueError
         An unknown parameter, or a value that is not allowed.
+    FileNotFoundError
+        Images that are not on this machine.
     """
     out, points = out.resolve(), []  # a worker may be in another folder
     for label, one in product(make, _combinations(given)):
         for seed in seeds:
             plan = make[label](one, seed)
+            plan.need_images()
             which = {"label": label} if len(make) > 1 else {}
             task = partial(_simulated, plan, out=out)
             points.append(Point(which | _varying(one, given), seed, task, f"{plan.protocol}/{plan}"))
@@ -126,7 +129,7 @@ def sweep(points: Sequence[Point], pool: Pool, seconds: float | None = None) -> 
     TimeIsUp
         When the budget is spent before the last point.
     """
-    files, failed, passed, began = {}, 0, 0, time.perf_counter()
+    files, failed, passed, made, began = {}, 0, 0, 0, time.time()
     for outcome in spread([point.task for point in points], pool, seconds):
         point, error = points[outcome.number], outcome.error or _unreadable(outcome.value)
         if isinstance(error, TimeIsUp):
@@ -141,8 +144,10 @@ def sweep(points: Sequence[Point], pool: Pool, seconds: float | None = None) -> 
             continue
         files[outcome.number] = places.near(outcome.value)
         done = len(files) + failed + passed
-        left = (time.perf_counter() - began) / done * (len(points) - done)
-        more = f"; about {left:.0f} s left" if left else ""
+        new = outcome.value.stat().st_mtime >= began
+        made += new
+        left = (time.time() - began) / max(made, 1) * (len(points) - done)
+        more = "; was there" if not new else f"; about {left:.0f} s left" if left else ""
         more += "; diverged" * bool(runs.read(outcome.value).diverged)
         print(f"{done} of {len(points)}: {point}: {files[outcome.number]}{more}", flush=True)
     if len(files) + failed + passed < len(points):
@@ -193,14 +198,14 @@ def report(points: Sequence[Point], files: Mapping[int, Path]) -> tuple[pd.DataF
 
 
 def _figure(frame: pd.DataFrame, groups: Mapping[tuple, list[runs.Run]]) -> Figure | None:
-    y = next((y for y in ("accuracy", "personal_accuracy") if y in frame), None)
+    y = next((y for y in ("accuracy", "personal_accuracy") if y in frame and frame[y].notna().any()), None)
     varying = [name for name, _ in next(iter(groups))] if groups else []
     numbers = pd.to_numeric(frame[varying[0]], errors="coerce") if len(varying) == 1 else pd.Series([None])
     if y is None or numbers.isna().any() or len(groups) < 2:
         named = {", ".join(f"{n}={v}" for n, v in key) or found[0].name: found for key, found in groups.items()}
         return compare.figure(named, y) if y else None
     plots.use_style()
-    frame = frame.assign(x=numbers).sort_values("x")
+    frame = frame.assign(x=numbers).dropna(subset=[y]).sort_values("x")  # of some methods it is not measured
     by = frame.groupby("method") if "method" in frame else [("accuracy", frame)]
     curves = {}
     for label, part in by:
