@@ -230,6 +230,7 @@ def test_a_method_without_a_metric_is_not_in_its_figure(tmp_path):
     (written,) = [file for file in sweep.store(points, files, tmp_path) if file.suffix == ".png"]
     assert written.stat().st_size > 0
     frame, figure = sweep.report(points, files)
+    assert "–" in (said := sweep.lines(frame)) and "nan" not in said
     assert len(frame) == 4 and [text.get_text() for text in figure.axes[0].texts] == ["one"]
 
 

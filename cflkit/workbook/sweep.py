@@ -223,7 +223,7 @@ def lines(frame: pd.DataFrame) -> str:
     shown = frame[[name for name in frame if name not in means and not name.endswith(" std")]].copy()
     for name in means:
         stats = zip(frame[name], frame[f"{name} std"], frame["seeds"], strict=True)
-        shown[name] = [compare.number({"mean": m, "std": s, "n": n}) for m, s, n in stats]
+        shown[name] = ["–" if pd.isna(m) else compare.number({"mean": m, "std": s, "n": n}) for m, s, n in stats]
     return shown.to_string(index=False)
 
 
