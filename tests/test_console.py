@@ -30,6 +30,8 @@ def test_datasets_are_listed_with_their_state(capsys, tmp_path):
     assert console.main(["datasets", "--root", str(tmp_path)]) == 0
     state = dict(line.split() for line in capsys.readouterr().out.splitlines())
     assert state["digits"] == "bundled" and state["mnist"] == "absent"
+    assert console.main(["fetch", "digits", "--root", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.split() == ["digits", "bundled"]
 
 
 def test_run_writes_a_record_a_method_and_seed_and_computes_none_twice(toy, capsys):

@@ -263,6 +263,7 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path):
 
 
 def test_runs_are_listed_found_and_deleted(toy, capsys):
+    assert console.main(["runs"]) == 0 and capsys.readouterr().out == "nothing was run in runs\n"
     for seed in "01":
         assert console.main(["simulate", "fedavg", "--clients", "4", "-p", "rounds=1", "--seed", seed]) == 0
     capsys.readouterr()
