@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.text import Text
 
-from cflkit.workbook import canvas, places, plots
+from cflkit.workbook import canvas, figures, places, plots
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -368,3 +368,20 @@ def test_bad_input_is_one_line_that_names_the_argument(draw, line):
     with pytest.raises(ValueError) as refusal:
         draw()
     assert str(refusal.value).startswith(line) and "\n" not in str(refusal.value)
+
+
+def test_curves_that_end_close_together_get_a_panel_for_each_method_and_an_axis_without_the_climb():
+    labels = ["IFCA", "FedAvg", "LCFed, listing", "LCFed, listing, weak", "λ, chained", "λ, parallel", "a", "b"]
+    rounds = [0, 1, 2, 3, 4]
+    ends = {label: [0, 50, 80 + i, 85 + i, 90 + i] for i, label in enumerate(labels)}
+    curves = {label: pd.DataFrame({"round": rounds, "score": values}) for label, values in ends.items()}
+    assert figures.crowded(curves, "score")
+    assert not figures.crowded({label: curves[label] for label in labels[:7]}, "score")  # seven can be told apart
+    far = curves | {"a": pd.DataFrame({"round": rounds, "score": [0, 10, 20, 30, 40]})}
+    assert not figures.crowded(far, "score")
+    axes = figures.families(curves, "score").axes
+    titles = ["IFCA", "FedAvg", "LCFed, listing", "λ", "a", "b"]
+    assert [panel.get_title(loc="left") for panel in axes] == titles
+    assert [t.get_text() for t in axes[2].get_legend().get_texts()] == ["listing", "weak"]
+    assert axes[0].lines[-1].get_color() == canvas.look("IFCA")[0] and len(axes[0].lines) == 9
+    assert 70 < axes[0].get_ylim()[0] < 80 and 97 < axes[0].get_ylim()[1] < 100

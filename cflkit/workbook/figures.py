@@ -1,21 +1,24 @@
 """Figures of the book's pages of results, drawn from run records; the templates say what of."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from textwrap import fill
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from cflkit.engine import metrics
-from cflkit.workbook import canvas
+from cflkit.workbook import canvas, plots
 from cflkit.workbook.ledger import Measured, Row
 
 # How a paper's number looks beside measured ones.
 PRINTED = {"marker": "D", "markersize": 8, "markerfacecolor": "none", "markeredgecolor": "#333333",
            "markeredgewidth": 1.3, "linestyle": "none"}  # fmt: skip
+
+BEHIND = "#c4c4c4"  # the other curves of a figure, there only to compare with
 
 
 def unseen(run: dict, row: int = -1) -> int:
@@ -143,3 +146,53 @@ def dots(panels: Mapping[str, Sequence[Row]], method: str) -> Figure:
     seed = canvas.dot("measured, each seed", *canvas.look(method), 36)
     figure.legend(handles=[Line2D([], [], label="printed", **PRINTED), seed], loc="outside lower center", ncols=2)
     return figure
+
+
+def families(curves: Mapping[str, pd.DataFrame], y: str) -> Figure:
+    """Draw many learning curves as panels, one for each method, with all other curves in grey behind.
+
+    The climb of the first quarter of the rounds is cut off, so that the ends come apart.
+
+    Parameters
+    ----------
+    curves : mapping of label to DataFrame
+        As :func:`cflkit.workbook.plots.learning_curves` takes them. "A, b" and "A, c" share the panel "A".
+    y : str
+        The column to draw.
+    """
+    alone = {label: plots.learning_curves({label: frame}, y) for label, frame in curves.items()}
+    drawn = {label: figure.axes[0].lines[0].get_data() for label, figure in alone.items()}
+    groups: dict[str, list[str]] = {}
+    for label in curves:
+        groups.setdefault(family(label, curves), []).append(label)
+    figure, grid = canvas.panels(len(groups), 2.4)
+    for axes, (name, own) in zip(grid, groups.items(), strict=True):
+        for line in drawn.values():
+            axes.plot(*line, "-", color=BEHIND, linewidth=1)
+        for number, label in enumerate(own):
+            colour, marker = canvas.look(label) or (canvas.palette()[0], "o")
+            axes.plot(*drawn[label], canvas.DASHES[number], color=colour, marker=marker, markersize=4,
+                      label=label.rpartition(", ")[2])  # fmt: skip
+        axes.set_title(name)
+        if len(own) > 1:
+            axes.legend(loc="lower right", fontsize="small", handlelength=2.6)
+    ends = [value for x, values in drawn.values() for value in values[x > max(x) / 4]]
+    margin = 0.05 * (max(ends) - min(ends))
+    for axes in grid:
+        axes.set_ylim(min(ends) - margin, max(ends) + margin)
+        axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+    canvas.label_outer(grid, "round", y)
+    return figure
+
+
+def family(label: str, labels: Iterable[str]) -> str:
+    """Name the method of a curve: what stands before the last comma, unless other labels go on where it ends."""
+    whole = any(other.startswith(f"{label}, ") for other in labels)
+    return label if whole else label.rpartition(", ")[0] or label
+
+
+def crowded(curves: Mapping[str, pd.DataFrame], y: str) -> bool:
+    """Whether one picture cannot tell curves apart: eight or more end within a fifth of what all of them span."""
+    values = pd.concat(curves.values())[y]
+    ends = [frame.groupby("round")[y].mean().dropna().iloc[-1] for frame in curves.values()]
+    return len(ends) > 7 and max(ends) - min(ends) < (values.max() - values.min()) / 5

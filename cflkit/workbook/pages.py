@@ -305,18 +305,20 @@ def _line(row: Row, tolerance: float, skewed: bool, also: Sequence[str]) -> list
 
 
 def _curves(rows: Sequence[Row]) -> dict | None:
-    """Draw the learning curves of a table's rows, where there are several points."""
+    """Draw the learning curves of a table's rows, where there are points between the first and the last."""
     curves = {}
     for row in rows:
         series = [pd.DataFrame(r["rounds"]) for r in row.measured.runs] if row.measured else []
-        if series and row.metric in series[0] and series[0][row.metric].notna().sum() > 1:
+        if series and row.metric in series[0] and series[0][row.metric].notna().sum() > 2:
             curves[row.name] = pd.concat([s.assign(**{"accuracy [%]": 100 * s[row.metric]}) for s in series])
     if not curves:
         return None
+    split = figures.crowded(curves, "accuracy [%]")
     return {
-        "figure": plots.learning_curves(curves, "accuracy [%]"),
+        "figure": (figures.families if split else plots.learning_curves)(curves, "accuracy [%]"),
+        "split": split,
         "ends": [f"{n} ends at {_end(c):.1f}%" for n, c in curves.items()],
-        "band": any(c["round"].duplicated().any() for c in curves.values()),
+        "band": not split and any(c["round"].duplicated().any() for c in curves.values()),
         "rest": [row.name for row in rows if row.measured and row.name not in curves],
     }
 
