@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from cflkit import images
-from cflkit.checks import Range
 from cflkit.workbook import notebooks, parameters, rerun
 
 SCHEMAS = {path.stem: parameters.of(path) for path in notebooks.chapters()}
 KNOWN = [(chapter, name) for chapter, schema in SCHEMAS.items() for name in schema.parameters]
+EVERY = {"refresh"}  # so many rounds
 
 
 @pytest.fixture(autouse=True)
@@ -22,7 +22,12 @@ def default_dtype():
 
 
 def others(parameter: parameters.Parameter):
-    """Values near the default, and the choices, that are allowed."""
+    """Values near the default, and the choices, that are allowed; of counts of rounds the least.
+
+    In few rounds, what is done every four shows no more than what is done every five.
+    """
+    if parameter.name in EVERY:
+        yield 1
     if get_origin(parameter.hint) is Literal:
         yield from (choice for choice in get_args(parameter.hint) if choice != parameter.default)
     elif parameter.type is bool:
@@ -58,17 +63,10 @@ def test_each_parameter_changes_what_the_chapter_shows(chapter, name, monkeypatc
     schema, path = SCHEMAS[chapter], notebooks.chapter(chapter)
     before = small(schema)
     wanted = (before | {name: value} for value in others(schema.parameters[name]) if value != before[name])
-    tried = [next(values for values in wanted if allowed(schema, values))]
-    bound = get_args(schema.parameters[name].hint)[-1]
-    if isinstance(bound, Range):  # in two rounds, every four and every five are the same
-        least = before | {name: schema.parameters[name].type(bound.low)}
-        tried += [least] if allowed(schema, least) else []
-
-    def differs(after):
-        both = zip(rerun.cells(path, before), rerun.cells(path, after), strict=True)
-        return any(one != other for (one, _), (other, _) in islice(both, 1, None))
-
-    assert any(map(differs, tried)), f"{name} = {before[name]} shows the same as {[after[name] for after in tried]}"
+    after = next(values for values in wanted if allowed(schema, values))
+    both = zip(rerun.cells(path, before), rerun.cells(path, after), strict=True)
+    differs = any(one != other for (one, _), (other, _) in islice(both, 1, None))
+    assert differs, f"{name} = {before[name]} and {after[name]} show the same"
 
 
 def test_a_parameter_without_effect_is_noticed(tmp_path):
