@@ -15,7 +15,7 @@ addEventListener("afterprint", () => {
 // A picture of many panels, which a phone would shrink beyond reading, scrolls.
 const widen = (picture) => {
   const inches = picture.naturalWidth / (picture.closest(".cell") ? 100 : 150) // as notebooks and pages save them
-  if (inches < 8.5 || picture.clientWidth > 55 * inches) return
+  if (inches < 7 || picture.clientWidth > 55 * inches) return
   const box = document.createElement("div")
   box.className = "cfl-wide"
   box.tabIndex = 0
