@@ -403,7 +403,7 @@ def test_traffic_of_lenet_is_what_the_tables_say(pictures, method, down, up, onc
         ("ifca", {"init": "zero"}, "init = 'zero': must be one of distinct, common"),
         ("ifca", {"share": True, "average": "gradient"}, "share = True: must be False with average='gradient'"),
         ("oracle", {"cluster": (0, -1)}, "cluster = (0, -1): must be a sequence, each an integer, 0 or more"),
-        ("ifca", {"K": 3}, "ifca's parameter = 'K': must be one of k, average, share, init"),
+        ("ifca", {"K": 3}, "ifca's parameter = 'K': must be one of k, average, share, init (the nearest is k)"),
         ("local", {"lr": 1}, "local's parameter = 'lr': must be one of (none)"),
     ],
 )
