@@ -251,7 +251,7 @@ def test_a_verdict_has_no_more_seeds_than_the_baseline_that_it_leans_on(tmp_path
 
 
 def test_a_claim_without_any_run_says_so_and_blames_no_baseline(tmp_path):
-    told = "not tested. None of its runs has been made yet."
+    told = "not tested. None of the runs that it rests on has been made yet."
     assert str(verdict(tmp_path, a=MORE)) == told
     assert str(verdict(tmp_path, a=MORE, b={"above": f"{P}/cfl", "than": 90})) == told
     seeds(tmp_path, "mdicfl-1", 0.95)
