@@ -160,8 +160,7 @@ def families(curves: Mapping[str, pd.DataFrame], y: str) -> Figure:
     y : str
         The column to draw.
     """
-    alone = {label: plots.learning_curves({label: frame}, y) for label, frame in curves.items()}
-    drawn = {label: figure.axes[0].lines[0].get_data() for label, figure in alone.items()}
+    drawn = {label: plots.curve(f"curves[{label!r}]", frame, y)[:2] for label, frame in curves.items()}
     groups: dict[str, list[str]] = {}
     for label in curves:
         groups.setdefault(family(label, curves), []).append(label)

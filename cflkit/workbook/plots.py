@@ -40,7 +40,7 @@ def learning_curves(frames: Mapping, y: str = "accuracy", *, ylabel: str | None 
         Its name on the axis, `y` itself by default.
     """
     canvas.named("frames", frames)
-    curves = {label: _curve(f"frames[{label!r}]", frame, y) for label, frame in frames.items()}
+    curves = {label: curve(f"frames[{label!r}]", frame, y) for label, frame in frames.items()}
     figure, axes = canvas.subplots()
     drawn = Counter()
     for label, (x, middle, *band) in curves.items():
@@ -391,7 +391,7 @@ def _heat(
     return figure
 
 
-def _curve(name: str, frame: object, y: str) -> tuple[np.ndarray, ...]:
+def curve(name: str, frame: object, y: str) -> tuple[np.ndarray, ...]:
     """Read what :func:`learning_curves` takes for a curve."""
     if isinstance(frame, pd.DataFrame):
         return _seeds(frame.reset_index() if frame.index.name == "round" else frame, y)
