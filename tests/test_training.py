@@ -195,6 +195,15 @@ def test_stacked_training_is_lean_training(name, ragged):
     check()
 
 
+def test_clients_that_take_turns_to_finish_come_back_in_their_order(ragged):
+    """By falling batches the clients are 1, 2, 0, whose way back is another: 2, 0, 1."""
+    fed, model = ragged(1, 9, 4), flat("mlp8")
+    starts = vectors(model, 3, 10)
+    lean, stacked = (local(model, SGD(0.1, batch_size=2, momentum=0.5), trainer).sgd(starts, held(fed, model))
+                     for trainer in ("lean", "stacked"))  # fmt: skip
+    torch.testing.assert_close(stacked, lean, rtol=0, atol=1e-10)
+
+
 @pytest.mark.parametrize("layers, numbers", [
     ([nn.Flatten(), nn.Linear(64, 10)], 64),  # what the weights are multiplied with
     ([nn.Conv2d(1, 2, 3), nn.ReLU(), nn.Flatten(), nn.Linear(72, 10)], 64 + 2 * 72 + 9 * (64 + 72)),
