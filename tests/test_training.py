@@ -51,9 +51,10 @@ class NormedByBatch(nn.Sequential):
         norms = [partial(kind, track_running_stats=False) for kind in (nn.BatchNorm2d, nn.BatchNorm1d)]
         super().__init__(
             nn.Conv2d(1, 4, 3, stride=2, padding=1), norms[0](4), nn.ReLU(),
+            nn.Conv2d(4, 4, (3, 2), padding=1), nn.Tanh(),
             nn.Conv2d(4, 4, (2, 3), padding=(0, 2), dilation=(1, 2), bias=False), norms[0](4, affine=False),
             nn.Conv2d(4, 6, 2, groups=2), nn.Conv2d(6, 4, 1, padding="same"), nn.Flatten(), nn.Tanh(),
-            nn.Linear(24, 8), norms[1](8, eps=0.1), nn.Linear(8, 10),
+            nn.Linear(32, 8), norms[1](8, eps=0.1), nn.Linear(8, 10),
         )  # fmt: skip
 
 
