@@ -198,7 +198,7 @@ def report(points: Sequence[Point], files: Mapping[int, Path]) -> tuple[pd.DataF
 
 
 def _figure(frame: pd.DataFrame, groups: Mapping[tuple, list[runs.Run]]) -> Figure | None:
-    y = next((y for y in ("accuracy", "personal_accuracy") if y in frame and frame[y].notna().any()), None)
+    y = next((y for y in ("accuracy", "personal_accuracy") if y in frame), None)
     varying = [name for name, _ in next(iter(groups))] if groups else []
     numbers = pd.to_numeric(frame[varying[0]], errors="coerce") if len(varying) == 1 else pd.Series([None])
     if y is None or numbers.isna().any() or len(groups) < 2:
