@@ -18,6 +18,7 @@ WIDTHS, THEMES = (1280, 390), ("light", "dark")
 LIGHT = 2.5e6  # bytes that a page may load
 CHAPTERS = ["foundations", *evidence.CHAPTERS, "baselines"]
 SCREENS = 15  # of 800 pixels, that a chapter may have at 1280, exercises and folded parts aside
+NOTEBOOK_DPI, PAGE_DPI = 110, 150  # of the pictures in notebooks and on pages
 SETTLED = 300  # milliseconds, until colours that fade have arrived
 SPOKEN = 800  # milliseconds, until a step is read out: nothing is said while a slider is dragged
 # Style sheets are not fetched again, and what passes is not listed: that takes most of the time.
@@ -37,6 +38,29 @@ CUT = """() => [...document.querySelectorAll('.bd-article .cell_output, .bd-arti
   }
   return box.right > document.documentElement.clientWidth + 1
 }).map(e => e.outerHTML.slice(0, 120))"""
+
+# Formulas in a line of text that run out of it, where a phone would cut them.
+LONG = """() => {
+  document.querySelectorAll('.bd-article details').forEach(e => { e.open = true })
+  return [...document.querySelectorAll('.bd-article mjx-container:not([display])')].filter(e => {
+    const text = e.closest('p, li, dd, figcaption')
+    return text && e.getBoundingClientRect().right > text.getBoundingClientRect().right + 2
+  }).map(e => e.closest('p, li, dd, figcaption').textContent.slice(0, 80))
+}"""
+# Pictures by how many pixels of the page an inch of them gets: letters of 10 points are a seventh of an inch high.
+SMALL = f"""async () => {{
+  const pictures = [...document.querySelectorAll('.bd-article img')].filter(i => i.src.endsWith('.png'))
+  pictures.forEach(i => {{ i.loading = 'eager' }})
+  await Promise.all(pictures.map(i => i.decode()))
+  await new Promise(done => setTimeout(done, 200))
+  const inches = i => i.naturalWidth / (i.closest('.cell') ? {NOTEBOOK_DPI} : {PAGE_DPI})
+  return pictures.filter(i => i.clientWidth && i.clientWidth < 60 * inches(i)).map(i => i.src.split('/').pop())
+}}"""
+# Boxes that scroll sideways and do not show it.
+HIDDEN = """() => [...document.querySelectorAll('.bd-article :is(.pst-scrollable-table-container, .cell_output,'
+  + ' pre, mjx-container[display], .cfl-wide)')].filter(e => !e.closest('details:not([open])')
+  && getComputedStyle(e).overflowX !== 'visible' && e.scrollWidth - e.clientWidth > 8
+  && !e.classList.contains('cfl-more')).map(e => e.outerHTML.slice(0, 120))"""
 
 # The height of a chapter, when all its figures and formulas are there.
 HEIGHT = """async () => {
@@ -115,6 +139,21 @@ def test_a_page_is_light(name, visit):
     files = {Path(url.removeprefix("file://").partition("?")[0]) for url in page.asked if url.startswith("file:")}
     sizes = {file.name: file.stat().st_size for file in files if file.is_file()}
     assert sum(sizes.values()) <= LIGHT, sorted(sizes.items(), key=lambda item: -item[1])[:6]
+
+
+@pytest.mark.parametrize("name", [page for page in PAGES if page.startswith("book/")])
+def test_a_phone_cuts_and_hides_nothing(name, visit):
+    page = visit(name, 390)
+    assert page.evaluate(SMALL) == [], "letters too small to read"
+    assert page.evaluate(HIDDEN) == [], "goes on to the right, unseen"
+    page.evaluate("window.MathJax?.startup?.promise")
+    assert page.evaluate(LONG) == [], "formulas longer than their line"
+
+
+def test_a_finger_hits_every_mark(visit):
+    marks = visit("book/intro.html", 390).locator(".cfl-strip a").all()
+    assert marks
+    assert all(min(mark.bounding_box()[side] for side in ("width", "height")) >= 24 for mark in marks)
 
 
 @pytest.mark.parametrize("name", CHAPTERS)

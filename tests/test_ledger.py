@@ -85,8 +85,8 @@ def test_measured_stands_beside_printed(tmp_path):
     record(tmp_path, "stocfl_fcc_hybrid", "stocfl", 0, accuracy=0.1, ari=1.0)
     pages.write(tmp_path, tmp_path)
     results, claims = ((tmp_path / f"stocfl_{name}.md").read_text() for name in ("tables", "claims"))
-    line = "| StoCFL, parallel | 97.00 | 91.00 ± 1.41 | 75.00 ± 0.00 | −6.00 ± 1.41 | 2 | 100 |"
-    assert f"{line} seems to differ |" in results.replace("\u00a0", " ")
+    line = "| StoCFL, parallel | 97.00 | 91.00 ± 1.41 | seems to differ | −6.00 ± 1.41 | 75.00 ± 0.00 | 2 | 100 |"
+    assert line in results.replace("\u00a0", " ")
     assert "parallel: +9.50\u00a0±\u00a00.71" in claims  # paired: 10 and 9
     assert "stocfl_rotmnist_4800_r10: ifca4-s0, ifca4-s1, stocfl-s0, stocfl-s1 (2000-01-01 abc)" in results
     assert {file.stem for file in tmp_path.glob("*.png")} >= {"stocfl-table1-4800-r10", "stocfl_counts"}
@@ -97,8 +97,8 @@ def test_measured_stands_beside_printed(tmp_path):
     assert f"| StoCFL, parallel | `stocfl` | {', '.join(links)} |" in results
     assert f"`.venv/bin/cflkit simulate --protocol {protocol} LABEL --seed SEED --out again`" in results
     hybrid = results[results.index("(table-stocfl-tau-hybrid)=") :]
-    assert "| method | printed | measured | ARI | difference |" in hybrid
-    assert "| τ = 0.5 | – | 2.00 | 1.00 |" in hybrid
+    assert "| method | printed | measured | beside print | difference | ARI | seeds | rounds |" in hybrid
+    assert "| τ = 0.5 | – | 2.00 |  | – | 1.00 |" in hybrid
 
 
 def test_pulls_and_thresholds_are_drawn_from_the_runs_that_exist(tmp_path):
@@ -170,8 +170,8 @@ def test_other_numbers_of_a_row_are_of_the_model_it_scores(tmp_path):
     record(tmp_path, "fesem_femnist_60_lr03", "local", 0, **personal)
     record(tmp_path, "fesem_femnist_60_lr03", "fedavg", 0, accuracy_micro=0.6, accuracy=0.7, f1_micro=0.8, f1=0.9)
     found = results("fesem", tmp_path).replace(" ", "")
-    assert "|NoFed|79.00|50.00|" in found and "|40.00|30.00|–|-29.00|1|15|" in found
-    assert "|FedAvg|84.90|60.00|" in found and "|70.00|80.00|90.00|-24.90|1|15|" in found
+    assert "|NoFed|79.00|50.00|seemstodiffer|-29.00|40.00|30.00|–|1|15|" in found
+    assert "|FedAvg|84.90|60.00|seemstodiffer|-24.90|70.00|80.00|90.00|1|15|" in found
 
 
 def test_runs_of_the_older_format_are_named_and_agreement_is_of_the_interval(tmp_path):
@@ -269,8 +269,8 @@ def test_a_table_says_what_is_too_early_and_what_diverged(tmp_path):
     record(tmp_path, P, "fedavg", 0, accuracy=0.2, diverged=True)
     found = results("mdicfl", tmp_path)
     assert early not in found and "**Too early**: the baseline `fedavg` has diverged. **Preliminary**" in found
-    assert "| global model (FedAvg) | 91.18 | 20.00 | -71.18 | 1 | 30 | diverged |" in found
-    assert "| IFCA | 97.17 | 90.00 | -7.17 | 1 | 30 | seems to differ |" in found
+    assert "| global model (FedAvg) | 91.18 | 20.00 | diverged | -71.18 | 1 | 30 |" in found
+    assert "| IFCA | 97.17 | 90.00 | seems to differ | -7.17 | 1 | 30 |" in found
 
 
 def test_damaged_records_are_named_and_the_rest_is_judged(tmp_path, capsys):

@@ -12,16 +12,29 @@ addEventListener("afterprint", () => {
   document.documentElement.dataset.theme = theme
 })
 
-// A picture of many panels, which a phone would shrink beyond reading, scrolls.
+// What scrolls sideways fades at the side where it goes on.
+const cue = (box) => {
+  const look = () => box.classList.toggle("cfl-more", box.scrollWidth - box.clientWidth - box.scrollLeft > 8)
+  box.addEventListener("scroll", look, { passive: true })
+  new ResizeObserver(look).observe(box)
+}
+addEventListener("load", () =>
+  document
+    .querySelectorAll(".bd-article :is(.pst-scrollable-table-container, .cell_output, pre, mjx-container[display])")
+    .forEach(cue),
+)
+
+// A picture whose letters a phone would shrink beyond reading scrolls.
 const widen = (picture) => {
-  const inches = picture.naturalWidth / (picture.closest(".cell") ? 100 : 150) // as notebooks and pages save them
-  if (inches < 7 || picture.clientWidth > 55 * inches) return
+  const inches = picture.naturalWidth / (picture.closest(".cell") ? 110 : 150) // as notebooks and pages save them
+  if (innerWidth >= 768 || picture.clientWidth >= 60 * inches) return
   const box = document.createElement("div")
   box.className = "cfl-wide"
   box.tabIndex = 0
   picture.replaceWith(box)
   box.append(picture)
-  picture.style.width = `${60 * inches}px`
+  picture.style.width = `${66 * inches}px`
+  cue(box)
 }
 addEventListener("load", () =>
   document.querySelectorAll(".bd-article img").forEach((picture) => {

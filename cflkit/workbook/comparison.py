@@ -201,7 +201,7 @@ def everywhere(settings: dict[str, Sequence[Row]]) -> Figure:
 
 def agreement(settings: dict[str, Sequence[Row]]) -> Figure:
     """Adjusted Rand index over the rounds, mean over seeds; a panel for each federation (as :func:`everywhere`)."""
-    size = (max(6.4, 2.6 * len(settings) + 1), 4.4)
+    size = (max(5.2, 2.6 * len(settings) + 1), 5)
     figure, axes = plt.subplots(1, len(settings), figsize=size, sharey=True, squeeze=False)
     plt.close(figure)
     for ax, (title, rows) in zip(axes[0], settings.items(), strict=True):
@@ -214,13 +214,13 @@ def agreement(settings: dict[str, Sequence[Row]]) -> Figure:
         ax.set(title=title, xlabel="round", ylim=(-0.05, 1.05))
     axes[0, 0].set_ylabel("adjusted Rand index")
     names = {label: handle for ax in axes[0] for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
-    figure.legend(names.values(), names.keys(), loc="outside lower center", ncols=3)
+    figure.legend(names.values(), names.keys(), loc="outside lower center", ncols=2)
     return figure
 
 
 def traffic(rows: Sequence[Row]) -> Figure:
     """Accuracy against what was sent in a whole run, a point for each method (see :func:`everywhere`)."""
-    figure, ax = plt.subplots(figsize=(6.4, 4))
+    figure, ax = plt.subplots(figsize=(5.2, 5))
     plt.close(figure)
     for row in rows:
         sent = row.megabytes()
@@ -230,7 +230,7 @@ def traffic(rows: Sequence[Row]) -> Figure:
     ax.set(xscale="log", xlabel="sent in a whole run, down and up (MB)", ylabel="accuracy (%)")
     for axis in (ax.xaxis.set_major_formatter, ax.xaxis.set_minor_formatter):
         axis(ScalarFormatter())
-    figure.legend(loc="outside lower center", ncols=3)
+    figure.legend(loc="outside lower center", ncols=2)
     return figure
 
 

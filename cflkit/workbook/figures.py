@@ -129,7 +129,7 @@ def dots(panels: Mapping[str, Sequence[Row]], method: str) -> Figure:
     """
     shown = {title: [row for row in rows if row.measured] for title, rows in panels.items()}
     heights = [0.28 * len(rows) + 0.5 for rows in shown.values()]
-    figure, grid = canvas.subplots(len(shown), 1, figsize=(6.0, sum(heights) + 0.9), height_ratios=heights)
+    figure, grid = canvas.subplots(len(shown), 1, figsize=(5.2, sum(heights) + 0.9), height_ratios=heights)
     for axes, (title, rows) in zip(grid.flat, shown.items(), strict=True):
         for place, row in enumerate(rows):
             values = row.measured.percent(row.metric)

@@ -141,7 +141,9 @@ def image(name: str, figure: Figure, alt: str, caption: str, out: Path) -> str:
     with places.writing(out / f"{name}.png"):
         figure.savefig(out / f"{name}.png", dpi=150, metadata={"Software": None})
     label = f"fig-{name.replace('_', '-')}"
-    return f"```{{figure}} _generated/{name}.png\n:name: {label}\n:alt: {alt}\n\n{caption}\n```\n"
+    width = 105 * figure.get_figwidth()  # pixels that make the letters as high as those of the text
+    options = f":name: {label}\n:alt: {alt}\n:width: {width:.0f}px"
+    return f"```{{figure}} _generated/{name}.png\n{options}\n\n{caption}\n```\n"
 
 
 def grid(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -253,7 +255,7 @@ def _table(name: str, spec: dict, rows: list[Row], folder: Path) -> dict:
     return {
         "name": name,
         "spec": spec,
-        "header": ["method", "printed", "measured", *extra, "difference", "seeds", "rounds", "beside print"],
+        "header": ["method", "printed", "measured", "beside print", "difference", *extra, "seeds", "rounds"],
         "printed": any(row.printed is not None for row in rows),
         "lines": [_line(row, spec["tolerance"], skewed, also) for row in rows],
         "runs": runs,
@@ -290,7 +292,7 @@ def _line(row: Row, tolerance: float, skewed: bool, also: Sequence[str]) -> list
     beside = "–" if row.printed is None else f"{row.printed:.2f}"
     values = list(row.measured.values(row.metric).values()) if row.measured else []
     if not values:
-        return [row.name, beside, MISSING, *(["–"] * (skewed + len(also))), "–", "–", "–", ""]
+        return [row.name, beside, MISSING, "", "–", *(["–"] * (skewed + len(also))), "–", "–"]
     own = list(_own(row).values())
     model = "personal_" if row.metric.startswith("personal_") else ""  # of whichever model the row scores
     besides = [row.measured.percent(model + metric) for metric in also]
@@ -301,7 +303,7 @@ def _line(row: Row, tolerance: float, skewed: bool, also: Sequence[str]) -> list
         word = "diverged"
     mix, off = number(own) if own else "–", "–" if gap is None else number(gap, sign=True)
     size = str(len(values)), str(row.measured.rounds)
-    return [row.name, beside, number(values), *([mix] * skewed), *others, off, *size, word]
+    return [row.name, beside, number(values), word, off, *([mix] * skewed), *others, *size]
 
 
 def _curves(rows: Sequence[Row]) -> dict | None:

@@ -338,7 +338,7 @@ def bars(
         ok = canvas.numbers(label, value).size in (1, 2)
         require(ok, label, value, "a number, or a number and its deviation")
     labels = list(dict.fromkeys([*measured, *printed]))
-    figure, axes = canvas.subplots(figsize=(6.4, 0.7 + (0.52 if printed else 0.34) * len(labels)))
+    figure, axes = canvas.subplots(figsize=(5.2, 0.7 + (0.52 if printed else 0.34) * len(labels)))
     height = 0.38 if printed else 0.7
     written = EngFormatter(sep=" ") if log else f"{{:.{decimals}f}}".format
     solid = {"color": [(canvas.look(k) or canvas.palette())[0] for k in labels if k in measured]}
