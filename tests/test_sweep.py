@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import get_args
 
 import pandas as pd
 import pytest
@@ -16,7 +17,19 @@ from tqdm import tqdm
 
 from cflkit.engine.checkpoint import BusyError
 from cflkit.engine.history import History
-from cflkit.workbook import compare, console, console_runs, places, records, rerun, runs, spread, sweep
+from cflkit.workbook import (
+    compare,
+    console,
+    console_runs,
+    notebooks,
+    parameters,
+    places,
+    records,
+    rerun,
+    runs,
+    spread,
+    sweep,
+)
 
 
 @pytest.fixture
@@ -200,7 +213,8 @@ def _chapter(path):
     cell = nbformat.v4.new_code_cell("tau: float = 0.5  # a threshold [0, 1]\nseed: int = 0  # of all [0, 9]",
                                      metadata={"tags": ["parameters"]})  # fmt: skip
     work = "found = {n: {'round': 1, 'down': 1, 'accuracy': tau / 2 + seed / 10} for n in ('one', 'two')}"
-    cells = [cell, nbformat.v4.new_code_cell(work), nbformat.v4.new_code_cell("1 / 0  # never reached")]
+    compared = nbformat.v4.new_code_cell(work, metadata={"tags": ["comparison"]})
+    cells = [cell, compared, nbformat.v4.new_code_cell("1 / 0  # never reached")]
     nbformat.write(nbformat.v4.new_notebook(cells=cells), path)
 
 
@@ -216,6 +230,33 @@ def test_a_chapter_is_swept_as_a_function(toy, capsys):
     said = capsys.readouterr().out
     assert "tau: A 0.25, B 0.75\n" in said
     assert "B - A: +0.2500 over 3 seeds, 95% interval +0.2500 to +0.2500" in said
+
+
+def test_the_chapters_that_a_sweep_takes(capsys):
+    """Those that compare methods; `own` and `scale` are left out."""
+    assert sweep.chapters() == ["baselines", "fedcg", "fesem", "foundations", "lcfed", "mdicfl", "stocfl"]
+    with pytest.raises(SystemExit):
+        console.main(["sweep", "run", "--help"])
+    assert f"\nchapters: {', '.join(sweep.chapters())}\n" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chapter", sweep.chapters())
+def test_a_chapter_has_something_to_sweep(chapter, tmp_path):
+    path = notebooks.chapter(chapter).resolve()
+    schema = parameters.of(path)
+    least = get_args(schema.parameters["rounds"].hint)[1].low
+    file = rerun.demonstrate(path, schema.values({"rounds": int(least)}), tmp_path / "c" / "p" / "run.json")
+    scores = [run["final"] for of_seeds in rerun.read(file)["metrics"].values() for run in of_seeds]
+    assert len(scores) >= 3 and all({"accuracy", "personal_accuracy"} & row.keys() for row in scores)
+
+
+def test_a_tagged_cell_without_a_comparison_fails_in_one_line(toy, capsys):
+    _chapter(toy / "c.ipynb")
+    (toy / "c.ipynb").write_text((toy / "c.ipynb").read_text().replace("('one', 'two')", "('one',)"))
+    assert console.main(["sweep", "run", "c.ipynb", "--jobs", "1"]) == 2
+    line = "seed 0 failed: c.ipynb: methods that its cell `comparison` compares = 0: must be two or more"
+    assert line in capsys.readouterr().err
 
 
 def test_a_method_without_a_metric_is_not_in_its_figure(tmp_path):
