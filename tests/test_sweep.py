@@ -275,6 +275,22 @@ def test_a_method_without_a_metric_is_not_in_its_figure(tmp_path):
     assert len(frame) == 4 and [text.get_text() for text in figure.axes[0].texts] == ["one"]
 
 
+def test_reruns_without_metrics_are_listed_and_have_nothing_to_compare(toy, capsys):
+    rerun.write(Path("runs/own/default/run.json"), "own", {"rounds": 2}, {}, 1.0)
+    rerun.write(Path("runs/own/rounds=3/run.json"), "own", {"rounds": 3}, {}, 1.0, "own.ipynb: ValueError: three")
+    alone = {"local": [{"final": {"personal_accuracy": 0.25}, "rounds": [{"personal_accuracy": 0.25}]}]}
+    rerun.write(Path("runs/own/rounds=4/run.json"), "own", {"rounds": 4}, alone, 1.0)
+    assert console.main(["runs"]) == 0
+    none, failed, personal = capsys.readouterr().out.splitlines()
+    assert "no metrics" in none and "failed" not in none
+    assert failed.endswith("  failed") and "personal 0.2500" in personal
+    assert console.main(["compare", "own/default", "own/rounds=3"]) == 2
+    said = capsys.readouterr()
+    line = "cflkit: run = 'own/default, own/rounds=3': must be one that has metrics; a chapter that compares"
+    assert said.err.startswith(line) and said.err.count("\n") == 1 and not said.out
+    assert console.main(["compare", "own/*"]) == 0 and "rounds: A 2, B 3, C 4\n" in capsys.readouterr().out
+
+
 def test_another_sweep_leaves_the_files_of_an_earlier_one(toy, threads, capsys):
     """Though both vary the same, in the same folder; what each was given once tells them apart."""
     def swept(*more):
