@@ -27,11 +27,12 @@ bold: bool = False  # loudly
 @pytest.fixture(autouse=True)
 def folder(tmp_path, monkeypatch):
     """A folder with a chapter, files that are in the way, and nothing that would do any work."""
-    def notebook(name, *sources):
+    def notebook(name, *sources, more=()):
         cells = [new_code_cell(source, metadata={"tags": ["parameters"]}) for source in sources]
-        nbformat.write(new_notebook(cells=cells), tmp_path / name)
+        nbformat.write(new_notebook(cells=[*cells, *more]), tmp_path / name)
 
-    notebook("good.ipynb", CELL)
+    notebook("good.ipynb", CELL, more=[new_code_cell("1 / 0", metadata={"tags": ["comparison"]})])
+    notebook("lonely.ipynb", CELL)
     notebook("none.ipynb")
     notebook("two.ipynb", CELL, CELL)
     notebook("untyped.ipynb", "tau = 0.5")
@@ -69,7 +70,9 @@ BAD = {
     "simulate --protocol lcfed_mnist_n3 lcfd": "label = 'lcfd': must be one of",
     f"{LCFED} --seed one": "argument --seed/--seeds: one: must look like 0-4 or 0,2",
     f"{LCFED} --seed": "argument --seed/--seeds: expected one argument",
-    f"{LCFED} -p rounds=2.5": "rounds = '2.5': must be an integer, 0 or more",
+    f"{LCFED} -p rounds=2.5": "rounds = '2.5': must be an integer, 1 or more",
+    f"{LCFED} -p rounds=0": "rounds = '0': must be an integer, 1 or more",
+    f"{LCFED} -p epochs=0": "epochs = '0': must be an integer, 1 or more",
     f"{LCFED} --workers many": "argument --workers: invalid int value: 'many'",
     f"{LCFED} --out file": "out = 'file': must be a folder that can be written to (File exists)",
     f"{LCFED} --out file/in": "must be a folder that can be written to (Not a directory)",
@@ -136,6 +139,8 @@ BAD = {
     "simulate stocfl --checkpoint file": "checkpoint = 'file': must be a folder that can be written to",
     "simulate stocfl -p tua=1": "parameter = 'tua': must be one of",
     "simulate stocfl -p tau=2": "tau = '2': must be a finite number, in [-1, 1]",
+    "simulate stocfl -p rounds=0": "rounds = '0': must be an integer, 1 or more",
+    "simulate stocfl -p epochs=0": "epochs = '0': must be an integer, 1 or more",
     "simulate stocfl -p model=lenett": "model = 'lenett': must be one of",
     "simulate stocfl -p degrees=0,90": "degrees = '0,90': must be a sequence",
     "simulate stocfl --protocol lcfed_mnist_n3": "label = 'stocfl': must be one of",
@@ -144,6 +149,10 @@ BAD = {
     "simulate oracle -p cluster=[0]": "parameter = 'cluster': must be one of",
     "sweep": "the following arguments are required: run|simulate",
     "sweep run good.ipynb -p tau=0,2": "tau = '2': must be a finite number, in [-1, 1]",
+    "sweep run lonely.ipynb": "'lonely.ipynb': must be one that compares methods, in a cell tagged",
+    "sweep run own": "chapter = 'own': must be one that compares methods, in a cell tagged `comparison`: base",
+    "sweep run scale -p clients=10,100": "chapter = 'scale': must be one that compares methods, in a cell",
+    "sweep simulate stocfl -p rounds=0,5": "rounds = '0': must be an integer, 1 or more",
     "sweep simulate stocfl -p tau=0,,1": "tau = '': must be a finite number",
     "sweep simulate stocfl -p tau=0,1,0": "tau = '0': must be given once",
     "sweep simulate stocfl -p tau=0,1 --images missing.npz": "missing.npz: no such file",

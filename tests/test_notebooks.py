@@ -308,7 +308,7 @@ def fresh(tmp_path):
     """A notebook never executed, beside the file that it reads."""
     (tmp_path / "beside.txt").write_text("found")
     notebook = executed()
-    notebook.cells[2:] = [new_code_cell(BODY)]
+    notebook.cells[2:] = [new_code_cell(BODY, metadata={"tags": ["comparison"]})]
     return write(tmp_path / "fresh.ipynb", notebook)
 
 

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import get_args
 
 import pandas as pd
 import pytest
@@ -16,7 +17,19 @@ from tqdm import tqdm
 
 from cflkit.engine.checkpoint import BusyError
 from cflkit.engine.history import History
-from cflkit.workbook import compare, console, console_runs, places, records, rerun, runs, spread, sweep
+from cflkit.workbook import (
+    compare,
+    console,
+    console_runs,
+    notebooks,
+    parameters,
+    places,
+    records,
+    rerun,
+    runs,
+    spread,
+    sweep,
+)
 
 
 @pytest.fixture
@@ -200,7 +213,8 @@ def _chapter(path):
     cell = nbformat.v4.new_code_cell("tau: float = 0.5  # a threshold [0, 1]\nseed: int = 0  # of all [0, 9]",
                                      metadata={"tags": ["parameters"]})  # fmt: skip
     work = "found = {n: {'round': 1, 'down': 1, 'accuracy': tau / 2 + seed / 10} for n in ('one', 'two')}"
-    cells = [cell, nbformat.v4.new_code_cell(work), nbformat.v4.new_code_cell("1 / 0  # never reached")]
+    compared = nbformat.v4.new_code_cell(work, metadata={"tags": ["comparison"]})
+    cells = [cell, compared, nbformat.v4.new_code_cell("1 / 0  # never reached")]
     nbformat.write(nbformat.v4.new_notebook(cells=cells), path)
 
 
@@ -218,6 +232,33 @@ def test_a_chapter_is_swept_as_a_function(toy, capsys):
     assert "B - A: +0.2500 over 3 seeds, 95% interval +0.2500 to +0.2500" in said
 
 
+def test_the_chapters_that_a_sweep_takes(capsys):
+    """Those that compare methods; `own` and `scale` are left out."""
+    assert sweep.chapters() == ["baselines", "fedcg", "fesem", "foundations", "lcfed", "mdicfl", "stocfl"]
+    with pytest.raises(SystemExit):
+        console.main(["sweep", "run", "--help"])
+    assert f"\nchapters: {', '.join(sweep.chapters())}\n" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chapter", sweep.chapters())
+def test_a_chapter_has_something_to_sweep(chapter, tmp_path):
+    path = notebooks.chapter(chapter).resolve()
+    schema = parameters.of(path)
+    least = get_args(schema.parameters["rounds"].hint)[1].low
+    file = rerun.demonstrate(path, schema.values({"rounds": int(least)}), tmp_path / "c" / "p" / "run.json")
+    scores = [run["final"] for of_seeds in rerun.read(file)["metrics"].values() for run in of_seeds]
+    assert len(scores) >= 3 and all({"accuracy", "personal_accuracy"} & row.keys() for row in scores)
+
+
+def test_a_tagged_cell_without_a_comparison_fails_in_one_line(toy, capsys):
+    _chapter(toy / "c.ipynb")
+    (toy / "c.ipynb").write_text((toy / "c.ipynb").read_text().replace("('one', 'two')", "('one',)"))
+    assert console.main(["sweep", "run", "c.ipynb", "--jobs", "1"]) == 2
+    line = "seed 0 failed: c.ipynb: methods that its cell `comparison` compares = 0: must be two or more"
+    assert line in capsys.readouterr().err
+
+
 def test_a_method_without_a_metric_is_not_in_its_figure(tmp_path):
     """Clients that train alone have no accuracy on their cluster's test, only their own."""
     points, files = [], {}
@@ -232,6 +273,22 @@ def test_a_method_without_a_metric_is_not_in_its_figure(tmp_path):
     frame, figure = sweep.report(points, files)
     assert "–" in (said := sweep.lines(frame)) and "nan" not in said
     assert len(frame) == 4 and [text.get_text() for text in figure.axes[0].texts] == ["one"]
+
+
+def test_reruns_without_metrics_are_listed_and_have_nothing_to_compare(toy, capsys):
+    rerun.write(Path("runs/own/default/run.json"), "own", {"rounds": 2}, {}, 1.0)
+    rerun.write(Path("runs/own/rounds=3/run.json"), "own", {"rounds": 3}, {}, 1.0, "own.ipynb: ValueError: three")
+    alone = {"local": [{"final": {"personal_accuracy": 0.25}, "rounds": [{"personal_accuracy": 0.25}]}]}
+    rerun.write(Path("runs/own/rounds=4/run.json"), "own", {"rounds": 4}, alone, 1.0)
+    assert console.main(["runs"]) == 0
+    none, failed, personal = capsys.readouterr().out.splitlines()
+    assert "no metrics" in none and "failed" not in none
+    assert failed.endswith("  failed") and "personal 0.2500" in personal
+    assert console.main(["compare", "own/default", "own/rounds=3"]) == 2
+    said = capsys.readouterr()
+    line = "cflkit: run = 'own/default, own/rounds=3': must be one that has metrics; a chapter that compares"
+    assert said.err.startswith(line) and said.err.count("\n") == 1 and not said.out
+    assert console.main(["compare", "own/*"]) == 0 and "rounds: A 2, B 3, C 4\n" in capsys.readouterr().out
 
 
 def test_another_sweep_leaves_the_files_of_an_earlier_one(toy, threads, capsys):

@@ -44,7 +44,7 @@ def add_commands(add) -> None:
                          help="keep the run here, also when it has ended, to go on with more rounds")
     command = add("sweep", None, "run every combination of several values and seeds, side by side")
     kinds = command.add_subparsers(required=True, metavar="run|simulate")
-    for name, do, also, more in (("run", _sweep_chapter, _add_chapter, _of_chapter),
+    for name, do, also, more in (("run", _sweep_chapter, _add_chapter, _of_swept),
                                  ("simulate", _sweep_plans, _add_simulation, _of_simulation)):  # fmt: skip
         what = f"`cflkit {name}` with several values: -p NAME=VALUE,VALUE"
         kind = kinds.add_parser(name, help=what, description=f"{what}.")
@@ -199,6 +199,8 @@ def _pool(options, jobs: int) -> spread.Pool:
 
 def _compare(options) -> None:
     groups = runs.find(options.name, [options.out, records.FOLDER])
+    measured = any(run.metrics for group in groups.values() for run in group)
+    require(measured, "run", ", ".join(groups), "one that has metrics; a chapter that compares methods leaves some")
     places.need_folder("out", options.out)
     print(*compare.table(groups), sep="\n")
     figure = compare.figure(groups, options.metric)
@@ -248,11 +250,20 @@ def _reproduce(options) -> int:
 def _of_chapter(options) -> str:
     """The parameters of a chapter, or the chapters."""
     if not getattr(options, "chapter", None):
-        return "chapters: " + ", ".join(path.stem for path in notebooks.chapters())
+        return _listed(path.stem for path in notebooks.chapters())
     schema = parameters.of(notebooks.chapter(options.chapter))
     lines = [_line(p.name, p.default, p.hint, p.help) for p in schema.parameters.values()]
     lines += [f"  together: {condition}" for condition in schema.required]
     return "\n".join([f"parameters of {options.chapter}; each changes what the chapter shows:", *lines])
+
+
+def _of_swept(options) -> str:
+    """The parameters of a chapter, or the chapters that compare methods."""
+    return _of_chapter(options) if getattr(options, "chapter", None) else _listed(sweep.chapters())
+
+
+def _listed(chapters: Iterable[str]) -> str:
+    return "chapters: " + ", ".join(chapters)
 
 
 def _of_simulation(options) -> str:

@@ -14,7 +14,7 @@ from typing import Any, Literal
 import torch
 
 from cflkit import methods, rng
-from cflkit.checks import Checked, Count, Fraction, Natural, hints, known, parameters
+from cflkit.checks import Checked, Count, Fraction, hints, known, parameters
 from cflkit.data import builders as federation
 from cflkit.data import images
 from cflkit.data.federation import Federation
@@ -37,7 +37,7 @@ class Setting(Checked):
     model : str
         A network's name.
     rounds : int
-        Communication rounds.
+        Communication rounds. None would only score the initial models, for which no record is worth having.
     participation : float
         Share of the clients that is sampled in a round.
     evaluate_every, personal_every : int
@@ -47,11 +47,18 @@ class Setting(Checked):
     """
 
     model: str = "mlp200"
-    rounds: Natural = 20
+    rounds: Count = 20
     participation: Fraction = 1.0
     evaluate_every: Count = 1
     personal_every: Count | None = None
     dtype: Literal["float32", "float64"] = "float32"
+
+
+@dataclass(frozen=True)
+class Training(SGD):
+    """How clients train in a run: as :class:`~cflkit.engine.sgd.SGD` says, but every client does train."""
+
+    epochs: Count = 1
 
 
 @dataclass(frozen=True)
@@ -205,7 +212,7 @@ def free(method: str, builder: str, images: str, given: Mapping[str, str], seed:
 
 def accepted(method: str, builder: str) -> dict[str, tuple[str, Any, object]]:
     """What may be changed in a run, by name: the part of the plan, the annotation, and the default."""
-    kinds = {"method": methods.METHODS[method], "federation": federation.BUILDERS[builder], "local": SGD,
+    kinds = {"method": methods.METHODS[method], "federation": federation.BUILDERS[builder], "local": Training,
              "setting": Setting}  # fmt: skip
     found = {}
     for part, kind in kinds.items():

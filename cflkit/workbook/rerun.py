@@ -10,6 +10,7 @@ import json
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 
 from cflkit.checks import require
@@ -162,13 +163,19 @@ def _html(executed: Path, given: str) -> None:
     executed.with_suffix(".html").write_text(page, "utf-8")
 
 
+def comparison(path: Path) -> int | None:
+    """Find the cell tagged `comparison`: its number among the cells with code, from 0; None without one."""
+    coded = (cell for cell in parameters.load(path)["cells"] if cell["cell_type"] == "code")
+    return next((number for number, cell in enumerate(coded) if "comparison" in parameters.tags(cell)), None)
+
+
 def demonstrate(path: Path, values: Mapping, out: Path, seconds: float | None = None) -> Path:
-    """Run a chapter as a function: its code, in this process, up to its first comparison of methods.
+    """Run a chapter as a function: its code, in this process, up to the cell that compares methods.
 
     Parameters
     ----------
     path : Path
-        The notebook.
+        The notebook, with a cell tagged `comparison`.
     values : mapping
         All its parameters.
     out : Path
@@ -184,7 +191,7 @@ def demonstrate(path: Path, values: Mapping, out: Path, seconds: float | None = 
     Raises
     ------
     ValueError
-        The chapter has no comparison.
+        The tagged cell binds no histories of several methods to a name, see :func:`compared`.
     RuntimeError
         Its code fails with these values.
     """
@@ -199,10 +206,10 @@ def demonstrate(path: Path, values: Mapping, out: Path, seconds: float | None = 
 
 
 def _demonstration(path: Path, values: Mapping) -> dict:
-    for _, names in cells(path, values):
-        if found := compared(names):
-            return found
-    raise ValueError(f"{path.name}: compares no methods")
+    *_, (_, names) = islice(cells(path, values), comparison(path) + 1)
+    found = compared(names)
+    require(bool(found), f"{path.name}: methods that its cell `comparison` compares", len(found), "two or more")
+    return found
 
 
 def cells(path: Path, values: Mapping) -> Iterator[tuple[str, dict]]:

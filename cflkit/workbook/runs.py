@@ -10,6 +10,7 @@ from pathlib import Path
 from cflkit.checks import known
 from cflkit.workbook import places, records, rerun
 
+_SCORES = {"accuracy": "accuracy", "personal_accuracy": "personal"}  # the first that a run has, and its short name
 APART = {"digest", "seed", "device", "trainer", "chunk"}  # of a configuration: what no reader has changed
 
 
@@ -35,6 +36,8 @@ class Run:
         How long it took.
     file : Path
         Where it was read.
+    failed : bool
+        Whether a cell of the chapter failed: what came before it was measured all the same.
     """
 
     name: str
@@ -45,6 +48,7 @@ class Run:
     date: str
     seconds: float
     file: Path
+    failed: bool = False
 
     @property
     def diverged(self) -> list[str]:
@@ -91,7 +95,8 @@ def _chapter(file: Path) -> Run:
     rounds = {label: [one["rounds"] for one in each] for label, each in run["metrics"].items()}
     came, parameters = run["provenance"], {k: v for k, v in run["parameters"].items() if k != "seed"}
     name = f"{file.parent.parent.name}/{','.join(changed) or 'default'}"
-    return Run(name, seed, parameters, metrics, rounds, came["date"], came["seconds"], file)
+    failed = bool(run.get("failed"))
+    return Run(name, seed, parameters, metrics, rounds, came["date"], came["seconds"], file, failed)
 
 
 def _flat(config: Mapping, before: str = "") -> dict:
@@ -137,11 +142,11 @@ def lines(runs: Iterable[Run]) -> list[str]:
     """One line a run, for reading."""
     table = []
     for run in runs:
-        score = next((row[y] for rows in run.metrics.values() for row in rows[-1:]
-                      for y in ("accuracy", "personal_accuracy") if row.get(y) is not None), None)  # fmt: skip
-        one = score is not None and len(run.metrics) == 1
-        shown = f"accuracy {score:.4f}" if one else f"{len(run.metrics)} methods"
-        mark = "  diverged" * bool(run.diverged)
+        score = next((f"{word} {row[y]:.4f}" for rows in run.metrics.values() for row in rows[-1:]
+                      for y, word in _SCORES.items() if row.get(y) is not None), None)  # fmt: skip
+        many = f"{len(run.metrics)} methods" if run.metrics else "no metrics"
+        shown = score if score and len(run.metrics) == 1 else many
+        mark = "  failed" * run.failed + "  diverged" * bool(run.diverged)
         table.append(f"{run.name:44} seed {run.seed:<3} {shown:17} {run.seconds:7.1f} s  {run.date}{mark}")
     return table
 

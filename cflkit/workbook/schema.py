@@ -70,7 +70,7 @@ class Protocol(Checked):
     federation: Mapping
     model: str
     local: Mapping
-    rounds: Natural
+    rounds: Count
     cost: Mapping
     methods: Mapping
     assumed: Sequence[str]
@@ -159,7 +159,7 @@ def _method(given: Any) -> None:
     kind = methods.METHODS[given["name"]]
     for key in given:
         known([*(f.name for f in fields(kind)), "name", *OWN], key, "key")
-    for key, hint in zip(OWN, (Natural, Fraction), strict=True):
+    for key, hint in zip(OWN, (Count, Fraction), strict=True):
         if key in given:
             declared(key, given[key], hint)
     methods.get(**{key: value for key, value in given.items() if key not in OWN})

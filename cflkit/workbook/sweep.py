@@ -51,6 +51,11 @@ class Point:
         return ", ".join([*(f"{name}={text}" for name, text in self.values.items()), f"seed {self.seed}"])
 
 
+def chapters() -> list[str]:
+    """Chapters that compare methods: of any other a sweep would have no table."""
+    return [path.stem for path in notebooks.chapters() if rerun.comparison(path) is not None]
+
+
 def of_chapter(name: str, given: Given, seeds: Sequence[int] | None, out: Path) -> list[Point]:
     """Make a point of every combination of a chapter; see :func:`cflkit.workbook.rerun.demonstrate`.
 
@@ -59,11 +64,13 @@ def of_chapter(name: str, given: Given, seeds: Sequence[int] | None, out: Path) 
     Raises
     ------
     ValueError
-        An unknown chapter or parameter, or values that are not allowed.
+        An unknown chapter or parameter, a chapter that compares no methods, or values that are not allowed.
     FileNotFoundError
         Pictures that are not on this machine.
     """
     path, out, points = notebooks.chapter(name).resolve(), out.resolve(), []
+    swept = f"one that compares methods, in a cell tagged `comparison`: {', '.join(chapters()) or '(none)'}"
+    require(rerun.comparison(path) is not None, "chapter", name, swept)
     require("seed" not in given, "parameter", "seed", "left to --seeds")
     for one in _combinations(given):
         for chosen in [one] if seeds is None else [one | {"seed": str(seed)} for seed in seeds]:
