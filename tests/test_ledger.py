@@ -150,10 +150,12 @@ def test_printed_numbers_of_one_name_are_told_as_a_range(tmp_path):
     assert f"printed, {told}" in found
 
 
-def test_a_claim_shows_the_numbers_of_its_parts_if_its_note_names_none_of_them(tmp_path):
-    for name, clusters in {"pathological": 4, "rotated": 4, "shifted": 4, "hybrid": 2}.items():
+@pytest.mark.parametrize(("shifted", "word"), [(4, "hold"), (9, "fail")])
+def test_a_claim_shows_the_numbers_of_its_parts(tmp_path, shifted, word):
+    for name, clusters in {"pathological": 4, "rotated": 4, "shifted": shifted, "hybrid": 2}.items():
         record(tmp_path, f"stocfl_fcc_{name}", "stocfl", 0, accuracy=0.1, clusters=clusters)
     (found,) = [claim for claim in evidence.claims("stocfl", tmp_path) if claim["id"] == "stocfl-count"]
+    assert f"Shifted: {shifted}.00, seems to {word}<br>" in found["measured"]
     assert "Hybrid: 2.00, seems to hold<br>1 seed." in found["measured"]
 
 

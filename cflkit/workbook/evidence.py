@@ -10,7 +10,6 @@ from cflkit.workbook.ledger import Row, Verdict
 from cflkit.workbook.verdicts import SEEMS
 
 CHAPTERS = {"mdicfl": "MD-ICFL", "fesem": "FeSEM", "stocfl": "StoCFL", "lcfed": "LCFed", "fedcg": "FedCG"}
-FEW = 3  # parts of a claim whose values stand in its line; of more the line says which hold
 # A mark's class in book.css, and its sign: colour alone tells nothing.
 SIGNS = {
     "holds": ("holds", "✓"), "holds in part": ("holds", "✓…"), "mixed": ("part", "±"),
@@ -57,13 +56,12 @@ def told(paper: str, claim: dict, verdict: Verdict) -> dict[str, str]:
     if decided and len(decided) < len(verdict.parts):
         short.append(f"{len(verdict.parts) - len(decided)} of {len(verdict.parts)} parts not tested yet")
     short.append(verdict.caveats)
-    few = 0 < len(decided) <= FEW or (decided and verdict.note == verdict.caveats)  # or the note names no part
     rule = f"† Rule of {verdict.newer}." if verdict.newer else ""
     return {
         "id": claim["id"],
         "says": ledger.says(paper, claim)[:1].upper() + ledger.says(paper, claim)[1:],
         "verdict": f"{sign(verdict)} **{verdict.word}**{' †' * bool(verdict.newer)}",
-        "measured": "<br>".join(short).removesuffix("<br>") if few else verdict.note,
+        "measured": "<br>".join(short).removesuffix("<br>") if decided else verdict.note,
         "parts": "<br>".join(filter(None, [*lines, verdict.note, rule])),
         "kind": ledger.kind(claim, verdict),
         "behind": _behind([run for part in verdict.parts for run in part.runs]),
