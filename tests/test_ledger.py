@@ -146,7 +146,8 @@ def test_the_data_files_name_what_exists():
 
 def test_printed_numbers_of_one_name_are_told_as_a_range(tmp_path):
     found = str(evidence.claims("lcfed", tmp_path))
-    told = "against FeSEM: +0.32 to +9.53, internally consistent<br>printed, against FedGroup: -0.11 to"
+    between = '</span><span class="cfl-line">printed, '
+    told = f"against FeSEM: +0.32 to +9.53, internally consistent{between}against FedGroup: -0.11 to"
     assert f"printed, {told}" in found
 
 
@@ -155,8 +156,8 @@ def test_a_claim_shows_the_numbers_of_its_parts(tmp_path, shifted, word):
     for name, clusters in {"pathological": 4, "rotated": 4, "shifted": shifted, "hybrid": 2}.items():
         record(tmp_path, f"stocfl_fcc_{name}", "stocfl", 0, accuracy=0.1, clusters=clusters)
     (found,) = [claim for claim in evidence.claims("stocfl", tmp_path) if claim["id"] == "stocfl-count"]
-    assert f"Shifted: {shifted}.00, seems to {word}<br>" in found["measured"]
-    assert "Hybrid: 2.00, seems to hold<br>1 seed." in found["measured"]
+    assert f"Shifted: {shifted}.00, seems to {word}</span>" in found["measured"]
+    assert 'Hybrid: 2.00, seems to hold</span><span class="cfl-line">1 seed.</span>' in found["measured"]
 
 
 def test_a_table_of_cards_says_so_to_the_style_sheet():

@@ -61,11 +61,16 @@ def told(paper: str, claim: dict, verdict: Verdict) -> dict[str, str]:
         "id": claim["id"],
         "says": ledger.says(paper, claim)[:1].upper() + ledger.says(paper, claim)[1:],
         "verdict": f"{sign(verdict)} **{verdict.word}**{' †' * bool(verdict.newer)}",
-        "measured": "<br>".join(short).removesuffix("<br>") if decided else verdict.note,
-        "parts": "<br>".join(filter(None, [*lines, verdict.note, rule])),
+        "measured": _lines(short) if decided else verdict.note,
+        "parts": _lines([*lines, verdict.note, rule]),
         "kind": ledger.kind(claim, verdict),
         "behind": _behind([run for part in verdict.parts for run in part.runs]),
     }
+
+
+def _lines(texts: Sequence[str]) -> str:
+    """Set the texts that are not empty below each other in a cell; what wraps is indented."""
+    return "".join(f'<span class="cfl-line">{text}</span>' for text in texts if text)
 
 
 def newer(papers: Sequence[str], folder: Path) -> str:
