@@ -22,6 +22,13 @@ FIGURE = re.compile(
     r":name: (?P<name>.+)\n(?::alt: (?P<alt>.+)\n)?\n(?P<body>[^`]+)\n```$",
     re.MULTILINE,
 )
+# A slide has 960 by 700 pixels for its heading, figure and caption.
+FITTING = """
+.reveal section img { max-height: 410px; }
+.reveal section p { margin: 0.3em 0; font-size: 80%; line-height: 1.3; }
+.reveal .cfl-says { min-height: 0; }
+.cfl-table { display: none; }
+"""
 
 
 class Deck(Preprocessor):
@@ -43,7 +50,7 @@ class Deck(Preprocessor):
             A file that the chapter includes is not written yet.
         """
         static = places.BOOK / "_static"
-        style = f"<style>{(static / 'drawings.css').read_text('utf-8')} .cfl-table {{ display: none }}</style>"
+        style = f"<style>{(static / 'drawings.css').read_text('utf-8')}{FITTING}</style>"
         script = f"<script>{(static / 'steps.js').read_text('utf-8')}</script>"
         title, *slides = _slides(nb.cells)
         nb.cells = [title, _cell("", style + script), *slides]
