@@ -76,3 +76,15 @@ def test_a_page_is_mended_once():
     mended = frame.mend(page + folded)
     named = folded.replace("<summary>", '<summary aria-label="pages of this part">')
     assert mended == '<img loading="lazy" alt="a" src="b"><p>c</p>' + named and frame.mend(mended) == mended
+
+
+def test_a_file_of_the_repository_is_a_link_where_one_is_named(monkeypatch):
+    role = frame.Stored()
+    role.title, role.target = "the guide", "course/README.md"
+    monkeypatch.delenv("BOOK_REPOSITORY", raising=False)
+    words, _ = role.run()
+    assert "".join(node.astext() for node in words) == "the guide (course/README.md)"
+    monkeypatch.setenv("BOOK_REPOSITORY", "https://example.org/owner/book")
+    (link,), _ = role.run()
+    assert link["refuri"] == "https://example.org/owner/book/blob/main/course/README.md"
+    assert link.astext() == "the guide"

@@ -8,6 +8,9 @@ import os
 import re
 from pathlib import Path
 
+from docutils import nodes
+from sphinx.util.docutils import ReferenceRole
+
 # What every page has, and what it becomes.
 MENDED = [
     (re.compile(r"<script defer src=\"[^\"]*scripts/fontawesome\.js[^>]*></script>"), ""),
@@ -49,6 +52,16 @@ def launch(app, config) -> None:
         }
 
 
+class Stored(ReferenceRole):
+    """A file of the repository that is no page: a link where ``BOOK_REPOSITORY`` is set, its path elsewhere."""
+
+    def run(self) -> tuple[list[nodes.Node], list]:
+        """Return the link, or the words and the path."""
+        if url := os.environ.get("BOOK_REPOSITORY"):
+            return [nodes.reference("", self.title, refuri=f"{url}/blob/main/{self.target}")], []
+        return [nodes.Text(f"{self.title} ("), nodes.literal("", self.target), nodes.Text(")")], []
+
+
 def finish(app, error: Exception | None) -> None:
     """Mend all pages (Sphinx's event "build-finished")."""
     if error is None and app.builder.format == "html":
@@ -58,7 +71,8 @@ def finish(app, error: Exception | None) -> None:
 
 
 def setup(app) -> dict:
-    """Let Sphinx call the functions above."""
+    """Let Sphinx call the functions above, and make the role ``repository`` known."""
+    app.add_role("repository", Stored())
     app.connect("config-inited", launch)
     app.connect("html-page-context", scripts, priority=900)
     app.connect("build-finished", finish)

@@ -1,0 +1,68 @@
+"""Slides hold what a plan shows: tables and figures of the cells, and those that the text includes."""
+
+import re
+import shutil
+
+import pytest
+from nbconvert import SlidesExporter
+from nbformat import read, v4
+from test_plans import PLANS
+
+from cflkit.workbook import diagrams, notebooks, pictures, places, slides, steps
+
+DOTS = "```{figure} _generated/dots.png\n:name: fig-%s-dots\n:alt: Two < three.\n\nMeasured & printed.\n```\n"
+
+
+def written(name, part):
+    """What `cflkit pages` writes to a file that a chapter includes, or a stand-in."""
+    if part == "diagram":
+        return diagrams.drawing(name)
+    if part == "steps":
+        return steps.drawing(name, pictures.PICTURES[name]())
+    return DOTS % name if part == "dots" else "Words.\n"
+
+
+@pytest.fixture
+def book(tmp_path):
+    """A folder that becomes the book once it holds what a chapter includes."""
+    shutil.copytree(places.BOOK / "_static", tmp_path / "_static", ignore=shutil.ignore_patterns("mathjax"))
+    (tmp_path / "_generated").mkdir()
+    (tmp_path / "_generated" / "dots.png").write_bytes(b"a picture")
+    return tmp_path
+
+
+@pytest.mark.parametrize("chapter", PLANS)
+def test_a_deck_has_every_figure_of_the_plan_once(chapter, book, monkeypatch):
+    nb = read(notebooks.chapter(chapter), 4)
+    for file in re.findall(r"\{include\} _generated/(\w+)\.md", "\n".join(cell.source for cell in nb.cells)):
+        (book / "_generated" / f"{file}.md").write_text(written(*file.rsplit("_", 1)), "utf-8")
+    monkeypatch.setattr(places, "BOOK", book)
+    cells = slides.Deck().preprocess(nb, {})[0].cells
+    names = [cell.metadata["figure"] for cell in cells if cell.metadata.get("figure")]
+    assert len(names) == len(set(names))
+    assert set(re.findall(r"`(fig-[\w-]+)`", PLANS[chapter])) <= set(names)
+    title, *heads = [cell.source for cell in cells if cell.cell_type == "markdown"]
+    assert title.startswith("# ") and heads and all(head.startswith("## ") for head in heads)
+    assert len(cells) == 2 + 2 * len(heads)  # the title has the style, each heading its table or figure
+
+
+def test_a_deck_shows_what_is_not_folded_up_to_the_exercises(book, monkeypatch):
+    made, table = {"slideshow": {"slide_type": "slide"}}, v4.new_output("execute_result", {"text/plain": "a table"})
+    kinds = [made, made | {"tags": ["hide-cell"]}, {}, made]
+    code = [v4.new_code_cell("the code", outputs=[table], metadata=kind) for kind in kinds]
+    text = ["(t)=\n# Title\n```{include} _generated/x_dots.md\n```\nWords", "## Part\nWords", "## Exercises"]
+    title, part, exercises = [v4.new_markdown_cell(each) for each in text]
+    (book / "_generated" / "x_dots.md").write_text(DOTS % "x", "utf-8")
+    monkeypatch.setattr(places, "BOOK", book)
+    nb = v4.new_notebook(cells=[title, part, *code[:3], exercises, code[3]])
+    html, _ = SlidesExporter(preprocessors=[slides.Deck], exclude_input=True).from_notebook_node(nb)
+    assert html.count("a table") == 1 and not re.search("Words|Exercises|the code", html)
+    assert 'alt="Two &lt; three."' in html and "base64,YSBwaWN0dXJl" in html
+    assert html.index("<h1") < html.index("Measured &amp; printed.") < html.index(">Part<") < html.index("a table")
+
+
+def test_a_deck_says_what_has_to_be_written_first(book, monkeypatch):
+    monkeypatch.setattr(places, "BOOK", book)
+    nb = v4.new_notebook(cells=[v4.new_markdown_cell("# T\n```{include} _generated/x_dots.md\n```")])
+    with pytest.raises(ValueError, match=r"^file = '_generated/x_dots\.md': must be one that is written: run "):
+        slides.Deck().preprocess(nb, {})
