@@ -8,18 +8,22 @@ from nbconvert import SlidesExporter
 from nbformat import read, v4
 from test_plans import PLANS
 
-from cflkit.workbook import diagrams, notebooks, pictures, places, slides, steps
-
-DOTS = "```{figure} _generated/dots.png\n:name: fig-%s-dots\n:alt: Two < three.\n\nMeasured & printed.\n```\n"
+from cflkit.workbook import canvas, diagrams, notebooks, pages, pictures, places, slides, steps
 
 
-def written(name, part):
+def dots(name, folder):
+    """What shows a paper's measured numbers beside printed ones, in small."""
+    figure, _ = canvas.subplots(figsize=(1, 1))
+    return pages.image(f"{name}_dots", figure, "Two < three.", "Measured & printed.", folder / "_generated")
+
+
+def written(name, part, folder):
     """What `cflkit pages` writes to a file that a chapter includes, or a stand-in."""
     if part == "diagram":
         return diagrams.drawing(name)
     if part == "steps":
         return steps.drawing(name, pictures.PICTURES[name]())
-    return DOTS % name if part == "dots" else "Words.\n"
+    return dots(name, folder) if part == "dots" else "Words.\n"
 
 
 @pytest.fixture
@@ -27,7 +31,6 @@ def book(tmp_path):
     """A folder that becomes the book once it holds what a chapter includes."""
     shutil.copytree(places.BOOK / "_static", tmp_path / "_static", ignore=shutil.ignore_patterns("mathjax"))
     (tmp_path / "_generated").mkdir()
-    (tmp_path / "_generated" / "dots.png").write_bytes(b"a picture")
     return tmp_path
 
 
@@ -35,7 +38,7 @@ def book(tmp_path):
 def test_a_deck_has_every_figure_of_the_plan_once(chapter, book, monkeypatch):
     nb = read(notebooks.chapter(chapter), 4)
     for file in re.findall(r"\{include\} _generated/(\w+)\.md", "\n".join(cell.source for cell in nb.cells)):
-        (book / "_generated" / f"{file}.md").write_text(written(*file.rsplit("_", 1)), "utf-8")
+        (book / "_generated" / f"{file}.md").write_text(written(*file.rsplit("_", 1), book), "utf-8")
     monkeypatch.setattr(places, "BOOK", book)
     cells = slides.Deck().preprocess(nb, {})[0].cells
     names = [cell.metadata["figure"] for cell in cells if cell.metadata.get("figure")]
@@ -52,12 +55,12 @@ def test_a_deck_shows_what_is_not_folded_up_to_the_exercises(book, monkeypatch):
     code = [v4.new_code_cell("the code", outputs=[table], metadata=kind) for kind in kinds]
     text = ["(t)=\n# Title\n```{include} _generated/x_dots.md\n```\nWords", "## Part\nWords", "## Exercises"]
     title, part, exercises = [v4.new_markdown_cell(each) for each in text]
-    (book / "_generated" / "x_dots.md").write_text(DOTS % "x", "utf-8")
+    (book / "_generated" / "x_dots.md").write_text(dots("x", book), "utf-8")
     monkeypatch.setattr(places, "BOOK", book)
     nb = v4.new_notebook(cells=[title, part, *code[:3], exercises, code[3]])
     html, _ = SlidesExporter(preprocessors=[slides.Deck], exclude_input=True).from_notebook_node(nb)
     assert html.count("a table") == 1 and not re.search("Words|Exercises|the code", html)
-    assert 'alt="Two &lt; three."' in html and "base64,YSBwaWN0dXJl" in html
+    assert 'alt="Two &lt; three."' in html and "base64,iVBORw0" in html
     assert html.index("<h1") < html.index("Measured &amp; printed.") < html.index(">Part<") < html.index("a table")
 
 

@@ -19,7 +19,7 @@ from cflkit.workbook import places
 PARTS = re.compile(r"^##? (?P<heading>.+)$|^```\{include\} (?P<file>_generated/\w+\.md)$", re.MULTILINE)
 FIGURE = re.compile(
     r"^```\{(?P<kind>figure|drawing)\} (?P<said>.+)\n"
-    r":name: (?P<name>.+)\n(?::alt: (?P<alt>.+)\n)?\n(?P<body>[^`]+)\n```$",
+    r":name: (?P<name>.+)\n(?::alt: (?P<alt>.+)\n)?(?::width: .+\n)?\n(?P<body>[^`]+)\n```$",
     re.MULTILINE,
 )
 # A slide has 960 by 700 pixels for its heading, figure and caption.
