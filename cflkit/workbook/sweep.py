@@ -204,6 +204,15 @@ def report(points: Sequence[Point], files: Mapping[int, Path]) -> tuple[pd.DataF
     return frame, _figure(frame, groups)
 
 
+def unmoved(frame: pd.DataFrame, points: Sequence[Point]) -> bool:
+    """Tell whether all combinations have measured the same: a chapter may use a parameter after its comparison."""
+    varying = list(points[0].values)
+    if not varying:
+        return False
+    parts = [part.drop(columns=varying).reset_index(drop=True) for _, part in frame.groupby(varying)]
+    return len(parts) > 1 and all(part.equals(parts[0]) for part in parts)
+
+
 def _figure(frame: pd.DataFrame, groups: Mapping[tuple, list[runs.Run]]) -> Figure | None:
     y = next((y for y in ("accuracy", "personal_accuracy") if y in frame), None)
     varying = [name for name, _ in next(iter(groups))] if groups else []
