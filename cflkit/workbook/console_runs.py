@@ -262,7 +262,10 @@ def _of_chapter(options) -> str:
 
 def _of_swept(options) -> str:
     """The parameters of a chapter, or the chapters that compare methods."""
-    return _of_chapter(options) if getattr(options, "chapter", None) else _listed(sweep.chapters())
+    if not getattr(options, "chapter", None):
+        return _listed(sweep.chapters())
+    sweep.chapter(options.chapter)
+    return _of_chapter(options)
 
 
 def _listed(chapters: Iterable[str]) -> str:

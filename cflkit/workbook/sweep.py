@@ -56,6 +56,14 @@ def chapters() -> list[str]:
     return [path.stem for path in notebooks.chapters() if rerun.comparison(path) is not None]
 
 
+def chapter(name: str) -> Path:
+    """Find a chapter as :func:`cflkit.workbook.notebooks.chapter` does, and require that it compares methods."""
+    path = notebooks.chapter(name)
+    swept = f"one that compares methods, in a cell tagged `comparison`: {', '.join(chapters()) or '(none)'}"
+    require(rerun.comparison(path) is not None, "chapter", name, swept)
+    return path
+
+
 def of_chapter(name: str, given: Given, seeds: Sequence[int] | None, out: Path) -> list[Point]:
     """Make a point of every combination of a chapter; see :func:`cflkit.workbook.rerun.demonstrate`.
 
@@ -68,9 +76,7 @@ def of_chapter(name: str, given: Given, seeds: Sequence[int] | None, out: Path) 
     FileNotFoundError
         Pictures that are not on this machine.
     """
-    path, out, points = notebooks.chapter(name).resolve(), out.resolve(), []
-    swept = f"one that compares methods, in a cell tagged `comparison`: {', '.join(chapters()) or '(none)'}"
-    require(rerun.comparison(path) is not None, "chapter", name, swept)
+    path, out, points = chapter(name).resolve(), out.resolve(), []
     require("seed" not in given, "parameter", "seed", "left to --seeds")
     for one in _combinations(given):
         for chosen in [one] if seeds is None else [one | {"seed": str(seed)} for seed in seeds]:
