@@ -31,7 +31,7 @@ def folder(tmp_path, monkeypatch):
         cells = [new_code_cell(source, metadata={"tags": ["parameters"]}) for source in sources]
         nbformat.write(new_notebook(cells=[*cells, *more]), tmp_path / name)
 
-    notebook("good.ipynb", CELL, more=[new_code_cell("1 / 0", metadata={"tags": ["comparison"]})])
+    notebook("good.ipynb", CELL, more=[new_code_cell("pass", metadata={"tags": ["comparison"]})])
     notebook("lonely.ipynb", CELL)
     notebook("none.ipynb")
     notebook("two.ipynb", CELL, CELL)
@@ -134,6 +134,8 @@ BAD = {
     "simulate stocfl --images mnist": "run `cflkit fetch mnist`",
     "simulate stocfl --images digits,mnist --on multi_source": "run `cflkit fetch mnist`",
     "simulate stocfl --images missing.npz": "missing.npz: no such file",
+    "simulate stocfl --on hybrid": "images = 'digits': must be two names or more, with commas between",
+    "simulate stocfl --images digits,mnist": "images = 'digits,mnist': must be one name for rotated",
     "simulate stocfl --clients many": "clients = 'many': must be an integer, 1 or more",
     "simulate stocfl --clients 8 -p clients=9": "parameter = 'clients': must be given once",
     "simulate stocfl --checkpoint file": "checkpoint = 'file': must be a folder that can be written to",
@@ -151,6 +153,7 @@ BAD = {
     "sweep run good.ipynb -p tau=0,2": "tau = '2': must be a finite number, in [-1, 1]",
     "sweep run lonely.ipynb": "'lonely.ipynb': must be one that compares methods, in a cell tagged",
     "sweep run own": "chapter = 'own': must be one that compares methods, in a cell tagged `comparison`: base",
+    "sweep run own --help": "chapter = 'own': must be one that compares methods",
     "sweep run scale -p clients=10,100": "chapter = 'scale': must be one that compares methods, in a cell",
     "sweep simulate stocfl -p rounds=0,5": "rounds = '0': must be an integer, 1 or more",
     "sweep simulate stocfl -p tau=0,,1": "tau = '': must be a finite number",

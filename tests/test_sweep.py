@@ -259,6 +259,20 @@ def test_a_tagged_cell_without_a_comparison_fails_in_one_line(toy, capsys):
     assert line in capsys.readouterr().err
 
 
+def test_a_parameter_that_changes_nothing_is_said_to(toy, capsys):
+    """A chapter may use it after its comparison only."""
+    def swept():
+        assert console.main(["sweep", "run", "c.ipynb", "-p", "tau=0.25,0.75", "--jobs", "1"]) == 0
+        return "\ntau: changes nothing that is compared here\n" in capsys.readouterr().out
+
+    _chapter(toy / "c.ipynb")
+    assert not swept()
+    (toy / "c.ipynb").write_text((toy / "c.ipynb").read_text().replace("tau / 2", "0.5"))
+    assert not swept()  # what is there is not run again
+    assert console.main(["runs", "c-demonstration/*", "--delete"]) == 0
+    assert swept()
+
+
 def test_a_method_without_a_metric_is_not_in_its_figure(tmp_path):
     """Clients that train alone have no accuracy on their cluster's test, only their own."""
     points, files = [], {}

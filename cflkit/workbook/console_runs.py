@@ -183,7 +183,10 @@ def _sweep(points: list[sweep.Point], out: Path, options) -> int:
     pool = _pool(options, _cores())
     files, failed = sweep.sweep(points, pool, None if options.budget is None else 60 * options.budget)
     written = sweep.store(points, files, out)
-    print(sweep.lines(sweep.report(points, files)[0]))
+    frame, _ = sweep.report(points, files)
+    print(sweep.lines(frame))
+    if sweep.unmoved(frame, points):
+        print(f"{', '.join(points[0].values)}: changes nothing that is compared here")
     print(*written, sep="\n")
     return int(bool(failed))
 
@@ -259,7 +262,10 @@ def _of_chapter(options) -> str:
 
 def _of_swept(options) -> str:
     """The parameters of a chapter, or the chapters that compare methods."""
-    return _of_chapter(options) if getattr(options, "chapter", None) else _listed(sweep.chapters())
+    if not getattr(options, "chapter", None):
+        return _listed(sweep.chapters())
+    sweep.chapter(options.chapter)
+    return _of_chapter(options)
 
 
 def _listed(chapters: Iterable[str]) -> str:

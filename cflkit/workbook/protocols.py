@@ -14,7 +14,7 @@ from typing import Any, Literal
 import torch
 
 from cflkit import methods, rng
-from cflkit.checks import Checked, Count, Fraction, hints, known, parameters
+from cflkit.checks import Checked, Count, Fraction, hints, known, parameters, require
 from cflkit.data import builders as federation
 from cflkit.data import images
 from cflkit.data.federation import Federation
@@ -203,6 +203,9 @@ def free(method: str, builder: str, images: str, given: Mapping[str, str], seed:
     named = images.split(",") if "," in images else images
     if not images.endswith(".npz"):
         schema.check_images(named)
+    joins = federation.BUILDERS[builder].joins  # of one builder its options say
+    takes = "two names or more, with commas between them," if joins else "one name"
+    require(joins not in (True, False) or joins == (named != images), "images", images, f"{takes} for {builder}")
     place = re.sub(r"[^\w,.-]+", "-", f"{builder}-{images}").strip("-")
     many = {"clients": 40} if "clients" in hints(federation.BUILDERS[builder]) else {}
     local, setting = {"lr": 0.1, "epochs": 5}, {"model": "mlp200", "rounds": 20}

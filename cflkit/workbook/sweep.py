@@ -56,6 +56,14 @@ def chapters() -> list[str]:
     return [path.stem for path in notebooks.chapters() if rerun.comparison(path) is not None]
 
 
+def chapter(name: str) -> Path:
+    """Find a chapter as :func:`cflkit.workbook.notebooks.chapter` does, and require that it compares methods."""
+    path = notebooks.chapter(name)
+    swept = f"one that compares methods, in a cell tagged `comparison`: {', '.join(chapters()) or '(none)'}"
+    require(rerun.comparison(path) is not None, "chapter", name, swept)
+    return path
+
+
 def of_chapter(name: str, given: Given, seeds: Sequence[int] | None, out: Path) -> list[Point]:
     """Make a point of every combination of a chapter; see :func:`cflkit.workbook.rerun.demonstrate`.
 
@@ -68,9 +76,7 @@ def of_chapter(name: str, given: Given, seeds: Sequence[int] | None, out: Path) 
     FileNotFoundError
         Pictures that are not on this machine.
     """
-    path, out, points = notebooks.chapter(name).resolve(), out.resolve(), []
-    swept = f"one that compares methods, in a cell tagged `comparison`: {', '.join(chapters()) or '(none)'}"
-    require(rerun.comparison(path) is not None, "chapter", name, swept)
+    path, out, points = chapter(name).resolve(), out.resolve(), []
     require("seed" not in given, "parameter", "seed", "left to --seeds")
     for one in _combinations(given):
         for chosen in [one] if seeds is None else [one | {"seed": str(seed)} for seed in seeds]:
@@ -202,6 +208,15 @@ def report(points: Sequence[Point], files: Mapping[int, Path]) -> tuple[pd.DataF
     if "diverged" in frame and not frame["diverged"].any():
         frame = frame.drop(columns="diverged")
     return frame, _figure(frame, groups)
+
+
+def unmoved(frame: pd.DataFrame, points: Sequence[Point]) -> bool:
+    """Tell whether all combinations have measured the same: a chapter may use a parameter after its comparison."""
+    varying = list(points[0].values)
+    if not varying:
+        return False
+    parts = [part.drop(columns=varying).reset_index(drop=True) for _, part in frame.groupby(varying)]
+    return len(parts) > 1 and all(part.equals(parts[0]) for part in parts)
 
 
 def _figure(frame: pd.DataFrame, groups: Mapping[tuple, list[runs.Run]]) -> Figure | None:
