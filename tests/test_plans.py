@@ -20,7 +20,7 @@ def text(chapter):
 
 def rows(chapter):
     """Minutes and words of each row of a plan."""
-    found = re.findall(r"^\| (\d+) \|(.*)\|$", PLANS[chapter], re.MULTILINE)
+    found = re.findall(r"^\| (\d+) minutes \|(.*)\|$", PLANS[chapter], re.MULTILINE)
     return [(int(minutes), said) for minutes, said in found]
 
 
