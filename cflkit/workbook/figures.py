@@ -141,7 +141,7 @@ def dots(panels: Mapping[str, Sequence[Row]], method: str) -> Figure:
             axes.plot(values, [place] * len(values), marker, color=colour, markersize=6, alpha=0.75)
         axes.set(yticks=range(len(rows)), yticklabels=[row.name for row in rows])
         axes.set_ylim(len(rows) - 0.4, -0.6)
-        axes.set_title(fill(title, 48))
+        axes.set_title(fill(title, 36))
     grid[-1, 0].set_xlabel("accuracy [%]")
     seed = canvas.dot("measured, each seed", *canvas.look(method), 36)
     figure.legend(handles=[Line2D([], [], label="printed", **PRINTED), seed], loc="outside lower center", ncols=2)
