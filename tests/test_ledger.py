@@ -71,7 +71,7 @@ def test_without_records_everything_reads_not_yet_measured(tmp_path):
         rows = len(ledger.tables()[name]["rows"])
         assert f"*: {rows} rows, {pages.MISSING}. `.venv/bin/cflkit reproduce {name}`\n" in results
     assert results.count(f"| {pages.MISSING} |") == 4  # of Figure 3
-    assert "is not finished" in (tmp_path / "stocfl_finding.md").read_text()
+    assert "are not finished" in (tmp_path / "stocfl_finding.md").read_text()
     assert "seems" not in (tmp_path / "stocfl_claims.md").read_text()
     assert not list(tmp_path.glob("*.png"))
 
