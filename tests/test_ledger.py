@@ -156,8 +156,9 @@ def test_a_claim_shows_the_numbers_of_its_parts(tmp_path, shifted, word):
     for name, clusters in {"pathological": 4, "rotated": 4, "shifted": shifted, "hybrid": 2}.items():
         record(tmp_path, f"stocfl_fcc_{name}", "stocfl", 0, accuracy=0.1, clusters=clusters)
     (found,) = [claim for claim in evidence.claims("stocfl", tmp_path) if claim["id"] == "stocfl-count"]
-    assert f"Shifted: {shifted}.00, seems to {word}</span>" in found["measured"]
-    assert 'Hybrid: 2.00, seems to hold</span><span class="cfl-line">1 seed.</span>' in found["measured"]
+    assert f"Shifted: {shifted}.00 (asked: 4 in each seed), seems to {word}</span>" in found["measured"]
+    ends = 'Hybrid: 2.00 (asked: 2 in each seed), seems to hold</span><span class="cfl-line">1 seed.</span>'
+    assert found["measured"].endswith(ends)
 
 
 def test_a_table_of_cards_says_so_to_the_style_sheet():
@@ -297,7 +298,7 @@ def test_what_was_found_is_said_with_its_numbers(tmp_path):
             record(tmp_path, p, label, seed, accuracy=value)
     found = pages.environment(tmp_path, tmp_path).get_template("finding.md.jinja").render(paper="stocfl")
     assert "reaches 88.50%, 1.50 points below IFCA." in " ".join(found.split())
-    assert "96.00%, 6.00 points above." in found and "So far with 2 seeds." in found
+    assert "96.00%, 6.00 points above it." in found and "So far with 2 seeds." in found
     assert "Printed is 97.00%." in found
     assert evidence.gap(table, "IFCA, K = 2", "IFCA, K = 4", tmp_path) == ""  # not run
     assert evidence.ready([table], tmp_path) == table

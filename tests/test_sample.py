@@ -47,7 +47,8 @@ def test_too_few_pictures_of_a_label_are_refused(tmp_path, digits):
 def test_pictures_that_are_not_here_are_refused_before_a_kernel_starts(command, tmp_path, monkeypatch, capsys):
     line = 'images: str = "digits"  # pictures {digits, mnist}'
     cell = nbformat.v4.new_code_cell(line, metadata={"tags": ["parameters"]})
-    nbformat.write(nbformat.v4.new_notebook(cells=[cell]), tmp_path / "c.ipynb")
+    compared = nbformat.v4.new_code_cell("", metadata={"tags": ["comparison"]})
+    nbformat.write(nbformat.v4.new_notebook(cells=[cell, compared]), tmp_path / "c.ipynb")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("papermill.execute_notebook", None)  # calling it would raise
     monkeypatch.setenv("CFLKIT_DATA", str(tmp_path / "empty"))

@@ -74,7 +74,7 @@ def test_more_is_paired_over_seeds_and_wants_its_margin(learnt):
     seeds(learnt, "ifca", 0.90, 0.85, 0.73)
     found = verdict(learnt, a=claim)
     assert str(found) == "holds. 3 seeds." and len(found.parts[0].runs) == 6
-    assert found.parts[0].value == "+6.00 ± 1.00 (95%: +3.52 to +8.48)"
+    assert found.parts[0].value == "+6.00 ± 1.00 (95%: +3.52 to +8.48; asked: 3 or more)"
     assert verdict(learnt, a=MORE | {"by": 4}).word == "undecided"
     assert verdict(learnt, a=MORE | {"by": 9}).word == "fails"
     record(learnt, P, "ifca", 0, accuracy=0.99)  # a verdict changes if its data changes
@@ -94,9 +94,12 @@ def test_each_of_several_baselines_is_to_be_beaten(learnt):
     both = {"more": [f"{P}/mdicfl-1", [f"{P}/ifca", f"{P}/fedavg"]]}
     seeds(learnt, "fedavg", 0.96, 0.96, 0.96)
     assert verdict(learnt, a=both).word == "fails" and verdict(learnt, a=MORE).word == "holds"
-    assert verdict(learnt, a=both).parts[0].value.startswith("-1.00")  # the strongest one is told
+    assert verdict(learnt, a=both).parts[0].value == "-1.00 ± 0.00 (95%: -1.00 to -1.00) against `fedavg`"
     seeds(learnt, "fedavg", 0.90, 0.90, 0.90)
     assert verdict(learnt, a=both).word == "holds"
+    seeds(learnt, "fedavg", 0.99, 0.90, 0.81)
+    assert verdict(learnt, a=both).word == "undecided"
+    assert verdict(learnt, a=both).parts[0].value.endswith("against `fedavg`")  # less sure, though not stronger
     absent = {"more": [f"{P}/mdicfl-1", [f"{P}/ifca", f"{P}/oracle"]]}
     assert verdict(learnt, a=absent).word == "not tested"  # a missing baseline blocks
 
@@ -153,7 +156,8 @@ def test_what_was_found_is_told(learnt):
     seeds(learnt, "ifca", 0.94, 0.94, 0.94, down=400)
     share = {"ratio": [f"{P}/mdicfl-1/down", f"{P}/ifca/down"], "to": 0.25}
     parts = {"a": share, "b": {"above": f"{P}/mdicfl-1", "than": 90}, "c": MORE}
-    told = ["0.250", "96.00 ± 1.00 (95%: 93.52 to 98.48)", "+2.00 ± 1.00 (95%: -0.48 to +4.48)"]
+    told = ["0.250 (asked: 0.25)", "96.00 ± 1.00 (95%: 93.52 to 98.48; asked: 90 or more)",
+            "+2.00 ± 1.00 (95%: -0.48 to +4.48)"]  # fmt: skip
     found = verdict(learnt, **parts)
     assert [part.value for part in found.parts] == told
     assert [part.seeds for part in found.parts] == [3, 3, 3]
@@ -162,6 +166,18 @@ def test_what_was_found_is_told(learnt):
     record(learnt, P, "cfl", 0, accuracy=0.95)
     few = verdict(learnt, a={"more": [f"{P}/mdicfl-1", f"{P}/cfl"]}).parts[0]
     assert (few.value, few.seeds, {run["seed"] for run in few.runs}) == ("+0.00", 1, {0})
+    ifca = {"table": "Table 4", "participation": 1.0, "method": "IFCA", "metric": "test_accuracy_percent"}
+    asked = {
+        "least": {"least": [f"{P}/mdicfl-1", f"{P}/ifca"], "within": 1.1},
+        "near": {"near": [f"{P}/mdicfl-1", f"{P}/ifca"], "within": 1.1},
+        "below": {"below": f"{P}/mdicfl-1", "than": 99},
+        "equals": {"equals": f"{P}/mdicfl-1", "to": 96},
+        "print": {"as_printed": f"{P}/mdicfl-1", "number": "n", "within": 1},
+    }
+    judged = ledger.judge("mdicfl", {"says": "", "numbers": {"n": ifca}, "parts": asked}, learnt)
+    values = [part.value.partition("asked: ")[2] for part in judged.parts]
+    assert values == ["-1.1 or more)", "at most 1.1 apart)", "99 or less)", "96 in each seed)",
+                      "at most 1 from 97.17)"]  # fmt: skip
 
 
 def test_the_mean_over_seeds_of_a_baseline_opens_the_gate(tmp_path):

@@ -153,14 +153,16 @@ def score(table: str, name: str, folder: Path) -> str:
 
 
 def gap(table: str, name: str, other: str, folder: Path) -> str:
-    """Say how far one row lies above another, over the seeds that both have; "" if there are none."""
+    """Say how far one row lies above another, or that its seeds do not tell; "" without a seed that both have."""
     ours, theirs = (_row(table, n, folder) for n in (name, other))
     sides = [row.measured.values(row.metric) if row.measured else {} for row in (ours, theirs)]
     seeds = sorted(set(sides[0]) & set(sides[1]))
     if not seeds:
         return ""
-    mean = metrics.spread([sides[0][seed] - sides[1][seed] for seed in seeds])["mean"]
-    return f"{abs(mean):.2f} points {'above' if mean > 0 else 'below'}"
+    found = metrics.paired_difference(*([side[seed] for seed in seeds] for side in sides))
+    if len(seeds) >= ledger.SEEDS and found["low"] <= 0 <= found["high"]:
+        return "not to be told apart from"
+    return f"{abs(found['mean']):.2f} points {'above' if found['mean'] > 0 else 'below'}"
 
 
 def agreeing(folder: Path) -> dict[str, int]:

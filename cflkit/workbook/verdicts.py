@@ -169,7 +169,11 @@ def decide(name: str, part: dict, numbers: dict[str, list[float]], folder: Path 
     kept = tuple(run for run in [*runs, *(run for _, more in others for run in more)] if run["seed"] in used)
     if kind == "near" and all(a == b for a, b in series) and _same(cells):
         return Part(name, VACUOUS, "the two runs are the same to the last digit", seeds, kept)
-    return Part(name, outcome(margins, strict), _told(kind, series), seeds, kept)
+    word = outcome(margins, strict)
+    rivals = [cell.split("/")[1] for cell in names[1:]]
+    end = "mean" if seeds < SEEDS else "high" if word == FAILS else "low"
+    found = _told(kind, series, rivals, end, _asked(kind, part, numbers))
+    return Part(name, word, found, seeds, kept)
 
 
 def _listed(value) -> list:
@@ -209,19 +213,34 @@ def _margins(kind: str, part: dict, series: list, numbers: dict) -> tuple[list[l
     return [[sign * (v - part["than"]) for v in ours]], False
 
 
-def _told(kind: str, series: list) -> str:
-    """What was found, in words; of several baselines the strongest."""
+def _asked(kind: str, part: dict, numbers: dict) -> str:
+    """The boundary that a rule draws, in words; "" if it is zero."""
+    if kind == "more":
+        return f"{part['by']:g} or more" if part.get("by") else ""
+    if kind == "least":
+        return f"{-part['within']:g} or more"
+    if kind == "near":
+        return f"at most {part['within']:g} apart"
+    if kind == "as_printed":
+        return f"at most {part['within']:g} from {' and '.join(f'{n:.2f}' for n in numbers[part['number']])}"
+    if kind in ("above", "below"):
+        return f"{part['than']:g} or {'more' if kind == 'above' else 'less'}"
+    return f"{part['to']:g}{' in each seed' * (kind == 'equals')}"
+
+
+def _told(kind: str, series: list, rivals: Sequence[str], end: str, asked: str) -> str:
+    """What was found, in words, and what was asked; of several baselines the one whose `end` is least decides."""
     if kind == "ratio":
         ours, theirs = series[0]
-        return f"{sum(ours) / sum(theirs):.3f}"
+        return f"{sum(ours) / sum(theirs):.3f} (asked: {asked})"
     found = [[a - b for a, b in zip(a_, b_, strict=True)] if b_ else a_ for a_, b_ in series]
-    values = min(found, key=lambda v: sum(v) / len(v))
-    text = number(values, sign=bool(series[0][1]))
-    if len(values) < SEEDS:
-        return text
-    gap = metrics.paired_difference(values, [0.0] * len(values))
+    gaps = [metrics.paired_difference(values, [0.0] * len(values)) for values in found]
+    at = min(range(len(found)), key=lambda i: gaps[i][end])
     sign = "+" if series[0][1] else ""
-    return f"{text} (95%: {gap['low']:{sign}.2f} to {gap['high']:{sign}.2f})"
+    brackets = [] if end == "mean" else [f"95%: {gaps[at]['low']:{sign}.2f} to {gaps[at]['high']:{sign}.2f}"]
+    brackets += [f"asked: {asked}"] if asked else []
+    text = number(found[at], sign=bool(sign)) + (f" ({'; '.join(brackets)})" if brackets else "")
+    return f"{text} against `{rivals[at]}`" if len(found) > 1 else text
 
 
 def _of_print(name: str, kind: str, part: dict, numbers: dict) -> Part:
