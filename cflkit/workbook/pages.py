@@ -40,6 +40,7 @@ OUT = places.BOOK / "_generated"
 TEMPLATES = places.BOOK / "templates"
 BENCHMARKS = places.ROOT / "benchmarks" / "results"
 MISSING = "not yet measured"
+BESIDE = 1, 3, 4  # the columns of a table that set a number beside the printed one
 EACH = "claims", "dots", "finding", "marks", "tables"  # what a paper has of its own
 MINUS = re.compile(r"(?<![\w`/.-])-(?=\d)")  # a hyphen that is a sign
 NUMBER = re.compile(r"[-+−]?[\d.,]+( ± [\d.]+)?%?|–|")
@@ -250,14 +251,19 @@ def beside(paper: str, folder: Path) -> dict[str, list[Row]]:
 
 def _table(name: str, spec: dict, rows: list[Row], folder: Path) -> dict:
     skewed, also = any(_own(row) for row in rows), spec.get("also", [])
+    printed = any(row.printed is not None for row in rows)
+    lines = [_line(row, spec["tolerance"], skewed, also) for row in rows]
     extra = [*(["own label mix"] if skewed else []), *(metric.replace("ari", "ARI") for metric in also)]
     runs = list({(r["label"], r["seed"]): r for row in rows if row.measured for r in row.measured.runs}.values())
+    header = ["method", "printed", "measured", "beside print", "difference", *extra, "seeds", "rounds"]
+    if not printed and not any(line[BESIDE[1]] for line in lines):  # nor has one diverged, which stands there
+        header, *lines = ([text for at, text in enumerate(line) if at not in BESIDE] for line in [header, *lines])
     return {
         "name": name,
         "spec": spec,
-        "header": ["method", "printed", "measured", "beside print", "difference", *extra, "seeds", "rounds"],
-        "printed": any(row.printed is not None for row in rows),
-        "lines": [_line(row, spec["tolerance"], skewed, also) for row in rows],
+        "header": header,
+        "printed": printed,
+        "lines": lines,
         "runs": runs,
         "few": any(len(row.measured.runs) < spec["seeds"] for row in rows if row.measured),
         "lacking": bool(ledger.missing(name, folder=folder)),
