@@ -94,7 +94,7 @@ def test_measured_stands_beside_printed(tmp_path):
     files = {r["seed"]: records.name(r) for r in records.load(protocol, tmp_path) if r["label"] == "stocfl"}
     links = [f"{seed}: {{download}}`{value} <results/{protocol}/{files[seed]}.json>`"
              for seed, value in enumerate(("90.00", "92.00"))]  # fmt: skip
-    assert f"| StoCFL, parallel | `stocfl` | {', '.join(links)} |" in results
+    assert f"| StoCFL, parallel | `stocfl`, `accuracy` | {', '.join(links)} |" in results
     assert f"`.venv/bin/cflkit simulate --protocol {protocol} LABEL --seed SEED --out again`" in results
     hybrid = results[results.index("(table-stocfl-tau-hybrid)=") :]
     assert "| method | measured | ARI | seeds | rounds |" in hybrid

@@ -297,6 +297,8 @@ from pathlib import Path
 print(tau, rounds, update, Path.cwd().name, Path("beside.txt").read_text())
 print(os.environ["OMP_NUM_THREADS"], hash("a"), random.Random(0).random())
 assert rounds < 9, "too many rounds"
+from myst_nb import glue
+glue("reached", f"{tau}", display=False)
 last = {"round": rounds, "down": 7, "accuracy": tau}
 found = {"a": last, "b": [last, last]}
 rounds"""
@@ -308,7 +310,8 @@ def fresh(tmp_path):
     """A notebook never executed, beside the file that it reads."""
     (tmp_path / "beside.txt").write_text("found")
     notebook = executed()
-    notebook.cells[2:] = [new_code_cell(BODY, metadata={"tags": ["comparison"]})]
+    told = new_markdown_cell("It reached {glue:text}`reached`, not {glue:text}`what nobody knows`.")
+    notebook.cells[2:] = [new_code_cell(BODY, metadata={"tags": ["comparison"]}), told]
     return write(tmp_path / "fresh.ipynb", notebook)
 
 
@@ -350,6 +353,7 @@ def test_rerun_executes_with_the_values_given_and_names_a_failing_cell(fresh, tm
     assert run["metrics"] == {"a": [one], "b": [one, one]}
     page = (folder / "fresh.html").read_text()
     assert "chained" in page and 'src="https://' not in page
+    assert re.search(r"It reached -0\.25, not \{glue:text\}.*what nobody knows", page)
     assert "A rerun of the chapter: tau=-0.25,update=chained." in page  # whose prose tells of the defaults
     mathematics = re.search(r'src="file://([^"]+/startup\.js)"', page)[1]
     loaded = json.loads(re.search(r"window\.MathJax = (.*?);</script>", page)[1])["loader"]["load"]

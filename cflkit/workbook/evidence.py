@@ -50,8 +50,10 @@ def told(paper: str, claim: dict, verdict: Verdict) -> dict[str, str]:
     """Say a claim and what became of it."""
     decided = [part for part in verdict.parts if part.tested or part.printed]
     words = [SEEMS.get(part.outcome, part.outcome) if part.preliminary else part.outcome for part in decided]
-    found = [f"{part.name}: {part.value}" for part in decided]
-    lines = [f"{line}, {word}" for line, word in zip(found, words, strict=True)] if len(decided) > 1 else found
+    lines = [
+        f"{part.name}: {part.value}{f', {word}' if len(decided) > 1 or part.printed else ''}"
+        for part, word in zip(decided, words, strict=True)
+    ]
     short = [*lines]
     if decided and len(decided) < len(verdict.parts):
         short.append(f"{len(verdict.parts) - len(decided)} of {len(verdict.parts)} parts not tested yet")

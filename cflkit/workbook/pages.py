@@ -284,7 +284,7 @@ def _trace(protocol: str, rows: Sequence[Row]) -> Iterator[tuple[str, ...]]:
         values = row.measured.values(row.metric)
         links = [f"{seed}: {{download}}`{value:.2f} <{files[seed]}>`" for seed, value in values.items()]
         if links:
-            yield row.name, f"`{row.label}`", ", ".join(links)
+            yield row.name, f"`{row.label}`, `{row.metric}`", ", ".join(links)
 
 
 def _own(row: Row) -> dict[int, float]:

@@ -7,6 +7,7 @@ import ast
 import contextlib
 import io
 import json
+import re
 import sys
 import time
 from collections.abc import Iterator, Mapping
@@ -23,6 +24,7 @@ FORMAT = 1  # of a run.json
 TOLD = """**A rerun of the chapter: {given}.** The text was written for the defaults, and its findings are theirs.
 Boxes, references and included parts are plain text here; the book's own page has them."""
 MATHJAX = """{"loader": {"load": ["core", "input/tex", "output/chtml"]}, "tex": {"inlineMath": [["$", "$"]]}}"""
+GLUED = re.compile(r"\{glue:text\}`([^`]+)`")  # a number in the text that a cell has computed
 LAST = "from cflkit.workbook import rerun\nrerun.leave(globals(), {file!r})"
 
 
@@ -154,6 +156,7 @@ def _html(executed: Path, given: str) -> None:
     from nbconvert import HTMLExporter
 
     notebook = nbformat.read(executed, 4)
+    _fill(notebook.cells)
     notebook.cells.insert(0, nbformat.v4.new_markdown_cell(TOLD.format(given=given)))
     mathjax = places.BOOK / "_static" / "mathjax" / "startup.js"
     page, _ = HTMLExporter(
@@ -161,6 +164,18 @@ def _html(executed: Path, given: str) -> None:
     ).from_notebook_node(notebook)
     page = page.replace("<head>", f"<head><script>window.MathJax = {MATHJAX};</script>", 1)
     executed.with_suffix(".html").write_text(page, "utf-8")
+
+
+def _fill(cells: list) -> None:
+    """Set the numbers that cells have glued into the text, as the book does."""
+    outputs = [output for cell in cells if cell.cell_type == "code" for output in cell.outputs]
+    glued = {
+        output.metadata.scrapbook.name: output.data["application/papermill.record/text/plain"].strip("'")
+        for output in outputs if "scrapbook" in output.get("metadata", {})
+    }  # fmt: skip
+    for cell in cells:
+        if cell.cell_type == "markdown":
+            cell.source = GLUED.sub(lambda found: glued.get(found[1], found[0]), cell.source)
 
 
 def comparison(path: Path) -> int | None:
