@@ -34,13 +34,23 @@ def book(tmp_path):
     return tmp_path
 
 
+@pytest.fixture
+def deck(book, monkeypatch):
+    """A function that makes the slides of a chapter."""
+
+    def made(chapter):
+        nb = read(notebooks.chapter(chapter), 4)
+        for file in re.findall(r"\{include\} _generated/(\w+)\.md", "\n".join(cell.source for cell in nb.cells)):
+            (book / "_generated" / f"{file}.md").write_text(written(*file.rsplit("_", 1), book), "utf-8")
+        monkeypatch.setattr(places, "BOOK", book)
+        return slides.Deck().preprocess(nb, {})[0].cells
+
+    return made
+
+
 @pytest.mark.parametrize("chapter", PLANS)
-def test_a_deck_has_every_figure_of_the_plan_once(chapter, book, monkeypatch):
-    nb = read(notebooks.chapter(chapter), 4)
-    for file in re.findall(r"\{include\} _generated/(\w+)\.md", "\n".join(cell.source for cell in nb.cells)):
-        (book / "_generated" / f"{file}.md").write_text(written(*file.rsplit("_", 1), book), "utf-8")
-    monkeypatch.setattr(places, "BOOK", book)
-    cells = slides.Deck().preprocess(nb, {})[0].cells
+def test_a_deck_has_every_figure_of_the_plan_once(chapter, deck):
+    cells = deck(chapter)
     names = [cell.metadata["figure"] for cell in cells if cell.metadata.get("figure")]
     assert len(names) == len(set(names))
     assert set(re.findall(r"`(fig-[\w-]+)`", PLANS[chapter])) <= set(names)
@@ -49,17 +59,31 @@ def test_a_deck_has_every_figure_of_the_plan_once(chapter, book, monkeypatch):
     assert len(cells) == 2 + 2 * len(heads)  # the title has the style, each heading its table or figure
 
 
+# As the built pages have them. Two figures of Foundations are folded: they are no slides, but Sphinx counts them.
+NUMBERS = {
+    "foundations": {"fig-foundations-round": "1.1", "fig-skews": "1.3", "fig-rotated": "1.6"},
+    "stocfl": {"fig-stocfl-dots": "4.1", "fig-stocfl-steps": "4.3", "fig-stocfl-chained": "4.9"},
+}
+
+
+@pytest.mark.parametrize("chapter", NUMBERS)
+def test_a_caption_begins_with_the_number_of_the_page(chapter, deck):
+    figures = {cell.metadata["figure"]: cell.outputs[0] for cell in deck(chapter) if cell.metadata.get("figure")}
+    for name, number in NUMBERS[chapter].items():
+        assert re.findall(r"<p><strong>Fig\. (\S+)</strong> \w", figures[name].data["text/html"]) == [number]
+
+
 def test_a_deck_shows_what_is_not_folded_up_to_the_exercises(book, monkeypatch):
     made, table = {"slideshow": {"slide_type": "slide"}}, v4.new_output("execute_result", {"text/plain": "a table"})
     kinds = [made, made | {"tags": ["hide-cell"]}, {}, made]
     code = [v4.new_code_cell("the code", outputs=[table], metadata=kind) for kind in kinds]
-    text = ["(t)=\n# Title\n```{include} _generated/x_dots.md\n```\nWords", "## Part\nWords", "## Exercises"]
-    title, part, exercises = [v4.new_markdown_cell(each) for each in text]
+    opening = "(t)=\n# Title\n```{include} _generated/x_dots.md\n```\nWords"
+    title, part, exercises = map(v4.new_markdown_cell, [opening, "## Whole\n### Part\nWords", "## Exercises"])
     (book / "_generated" / "x_dots.md").write_text(dots("x", book), "utf-8")
     monkeypatch.setattr(places, "BOOK", book)
     nb = v4.new_notebook(cells=[title, part, *code[:3], exercises, code[3]])
     html, _ = SlidesExporter(preprocessors=[slides.Deck], exclude_input=True).from_notebook_node(nb)
-    assert html.count("a table") == 1 and not re.search("Words|Exercises|the code", html)
+    assert html.count("a table") == 1 and not re.search("Words|Whole|Exercises|the code|Fig\\.", html)
     assert 'alt="Two &lt; three."' in html and "base64,iVBORw0" in html
     assert html.index("<h1") < html.index("Measured &amp; printed.") < html.index(">Part<") < html.index("a table")
 
