@@ -28,9 +28,9 @@ FIGURE = re.compile(
 # and text leaves room for the arrows.
 FITTING = """
 .reveal section h2 { font-size: 36px; margin: 0 0 10px; }
-.reveal section img { width: 100%; max-height: 500px; object-fit: contain; }
-.reveal section svg.cfl-wide { max-width: 100% !important; max-height: 540px; }
-.reveal section .cfl-panels { zoom: 1.4; }
+.reveal section img { width: 100%; max-height: 460px; object-fit: contain; }
+.reveal section svg.cfl-wide { max-width: 100% !important; max-height: 520px; }
+.reveal section .cfl-panels { zoom: 1.25; }
 .reveal section p { margin: 0.3em 0; padding-right: 5em; font-size: 80%; line-height: 1.3; }
 .reveal .cfl-says { min-height: 0; }
 .cfl-table { display: none; }
