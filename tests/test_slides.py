@@ -6,7 +6,7 @@ import shutil
 import pytest
 from nbconvert import SlidesExporter
 from nbformat import read, v4
-from test_plans import PLANS
+from test_plans import PLANS, rows
 
 from cflkit.workbook import canvas, diagrams, notebooks, pages, pictures, places, slides, steps
 
@@ -57,6 +57,14 @@ def test_a_deck_has_every_figure_of_the_plan_once(chapter, deck):
     title, *heads = [cell.source for cell in cells if cell.cell_type == "markdown"]
     assert title.startswith("# ") and heads and all(head.startswith("## ") for head in heads)
     assert len(cells) == 2 + 2 * len(heads)  # the title has the style, each heading its table or figure
+
+
+@pytest.mark.parametrize("chapter", PLANS)
+def test_what_a_plan_shows_is_on_a_slide_or_on_the_page(chapter, deck):
+    heads = [cell.source[3:].lower() for cell in deck(chapter) if cell.cell_type == "markdown"]
+    shown = {re.sub(r"\W+", "-", head).strip("-") for head in heads}
+    for _, said in rows(chapter):
+        assert "on the page" in said or set(re.findall(r"\.ipynb#([\w-]+)", said)) <= shown, said
 
 
 # As the built pages have them. Two figures of Foundations are folded: they are no slides, but Sphinx counts them.
