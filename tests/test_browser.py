@@ -11,7 +11,7 @@ from cflkit.workbook import evidence
 
 BOOK = Path(__file__).resolve().parents[1] / "_build" / "html"
 PAGES = [page for page in html(BOOK) if "_modules" not in page.parts]  # none where the book is not built
-STEPS = [str(page.relative_to(BOOK)) for page in PAGES if "cfl-steps" in page.read_text("utf-8")]
+STEPS = [str(page.relative_to(BOOK)) for page in PAGES if 'class="cfl-steps' in page.read_text("utf-8")]
 PAGES = [str(page.relative_to(BOOK)) for page in PAGES]
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 WIDTHS, THEMES = (1280, 390), ("light", "dark")

@@ -1,6 +1,9 @@
 """Run records: what identifies a run, what stands apart, and that they are whole."""
 
 import json
+import os
+import platform
+import subprocess
 from types import SimpleNamespace
 
 import pytest
@@ -9,7 +12,7 @@ from made import record
 
 from cflkit import methods
 from cflkit.engine.simulation import Simulation
-from cflkit.workbook import measured, protocols, records
+from cflkit.workbook import measured, places, protocols, records
 
 
 @pytest.fixture
@@ -273,3 +276,22 @@ def test_outside_of_a_repository_no_commit_is_claimed(monkeypatch, tmp_path):
 def test_every_stored_record_is_whole_and_no_two_are_of_one_run():
     assert measured.problems() == []
     assert len(records.load()) == len(list(records.FOLDER.glob("*/*.json")))
+
+
+def test_what_a_killed_process_left_of_a_file_goes_and_what_a_live_one_writes_stays(tmp_path):
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    file, other = tmp_path / "a [1].png", tmp_path / "b.png"
+    left, busy, apart, elsewhere = (
+        each.with_name(f".{each.name}.{node}.{number}.part")
+        for each, node, number in [
+            (file, platform.node(), dead.pid), (file, platform.node(), os.getppid()),
+            (other, platform.node(), dead.pid), (file, "another-machine", dead.pid),
+        ]
+    )  # fmt: skip
+    for part in (left, busy, apart, elsewhere):
+        part.touch()
+    with places.whole(file) as part:
+        part.write_text("new")
+    assert file.read_text() == "new" and not part.exists()
+    assert not left.exists() and busy.exists() and apart.exists() and elsewhere.exists()

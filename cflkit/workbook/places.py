@@ -4,8 +4,10 @@ The book lies beside the package in a clone, and nowhere in an installed wheel.
 """
 
 import contextlib
+import glob
 import hashlib
 import os
+import platform
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -64,14 +66,32 @@ def writing(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def whole(path: Path) -> Iterator[Path]:
-    """Give a name to write to, which becomes `path` once all is written; if that fails, `path` stays as it was."""
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")  # two processes may write the same file
+    """Give a name to write to, which becomes `path` once all is written; if that fails, `path` stays as it was.
+
+    What a killed process of this machine has left of the same file is removed.
+    """
+    mine = f".{path.name}.{platform.node()}."  # two processes may write the same file, also from two machines
+    for left in path.parent.glob(f"{glob.escape(mine)}*.part"):
+        if not _runs(int(left.name.split(".")[-2])):
+            left.unlink(missing_ok=True)
+    part = path.with_name(f"{mine}{os.getpid()}.part")
     try:
         with writing(path):
             yield part
             part.replace(path)
     finally:
         part.unlink(missing_ok=True)
+
+
+def _runs(process: int) -> bool:
+    """Whether a process of this machine is still at work."""
+    try:
+        os.kill(process, 0)  # sends nothing
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 def digest(names: Iterable[str]) -> str:
