@@ -129,7 +129,7 @@ def ran(paper: str, folder: Path) -> str:
     mine = [number for number in ledger.coverage(folder) if number.entry["paper"] == paper]
     done = [number for number in mine if number.state == ledger.MEASURED]
     firm = sum(number.seeds >= ledger.SEEDS and not number.early for number in done)
-    return f"{len(done)} of {len(mine)} numbers, {firm} with three seeds"
+    return f"{len(done)} of {len(mine)} printed numbers, {firm} with three seeds"
 
 
 def ready(names: Sequence[str], folder: Path) -> str:
