@@ -298,8 +298,7 @@ def test_what_was_found_is_said_with_its_numbers(tmp_path):
             record(tmp_path, p, label, seed, accuracy=value)
     found = pages.environment(tmp_path, tmp_path).get_template("finding.md.jinja").render(paper="stocfl")
     assert "reaches 88.50%, 1.50 points below IFCA." in " ".join(found.split())
-    assert "96.00%, 6.00 points above it." in found and "So far with 2 seeds." in found
-    assert "Printed is 97.00%." in found
+    assert "96.00%, 6.00 points above it; 97.00% is printed. So far with 2 seeds." in " ".join(found.split())
     assert evidence.gap(table, "IFCA, K = 2", "IFCA, K = 4", tmp_path) == ""  # not run
     assert evidence.ready([table], tmp_path) == table
     record(tmp_path, p, "fedavg", 0, accuracy=0.2)
