@@ -246,10 +246,9 @@ def standing_cells(rows: Sequence[Row]) -> list[list[str]]:
     for row in rows:
         ari, late = row.measured.percent("ari"), row.late()
         found.append([
-            row.method.name, short(row.values("accuracy").values()), short(row.values("own_accuracy").values()),
-            short(row.worst()), f"{_mean(ari):.2f}" if ari else "–",
-            "–" if late is None else f"{_mean(late):.0f}",
-            f"{row.megabytes():,.0f}", str(len(row.measured.runs)),
+            row.method.name, short(row.values("accuracy").values()), f"{_mean(ari):.2f}" if ari else "–",
+            short(row.worst()), "–" if late is None else f"{_mean(late):.0f}",
+            short(row.values("own_accuracy").values()), f"{row.megabytes():,.0f}", str(len(row.measured.runs)),
         ])  # fmt: skip
     return found
 
