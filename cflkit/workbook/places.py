@@ -72,7 +72,7 @@ def whole(path: Path) -> Iterator[Path]:
     """
     mine = f".{path.name}.{platform.node()}."  # two processes may write the same file, also from two machines
     for left in path.parent.glob(f"{glob.escape(mine)}*.part"):
-        if not _runs(int(left.name.split(".")[-2])):
+        if not _alive(int(left.name.split(".")[-2])):
             left.unlink(missing_ok=True)
     part = path.with_name(f"{mine}{os.getpid()}.part")
     try:
@@ -83,7 +83,7 @@ def whole(path: Path) -> Iterator[Path]:
         part.unlink(missing_ok=True)
 
 
-def _runs(process: int) -> bool:
+def _alive(process: int) -> bool:
     """Whether a process of this machine is still at work."""
     try:
         os.kill(process, 0)  # sends nothing

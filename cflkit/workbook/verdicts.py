@@ -170,7 +170,7 @@ def decide(name: str, part: dict, numbers: dict[str, list[float]], folder: Path 
     if kind == "near" and all(a == b for a, b in series) and _same(cells):
         return Part(name, VACUOUS, "the two runs are the same to the last digit", seeds, kept)
     word = outcome(margins, strict)
-    rivals = [cell.split("/")[1] for cell in names[1:]]
+    rivals = [cell.partition("/")[2] for cell in names[1:]]
     end = "mean" if seeds < SEEDS else "high" if word == FAILS else "low"
     found = _told(kind, series, rivals, end, _asked(kind, part, numbers))
     return Part(name, word, found, seeds, kept)
