@@ -300,9 +300,36 @@ def test_what_was_found_is_said_with_its_numbers(tmp_path):
     assert "reaches 88.50%, 1.50 points below IFCA." in " ".join(found.split())
     assert "96.00%, 6.00 points above it; 97.00% is printed. So far with 2 seeds." in " ".join(found.split())
     assert evidence.gap(table, "IFCA, K = 2", "IFCA, K = 4", tmp_path) == ""  # not run
+    dots = pages.environment(tmp_path, tmp_path).get_template("dots.md.jinja").render(paper="stocfl")
+    assert "Measured with 1 or 2 seeds, after 100 rounds." in dots
+    for label, value in (("stocfl", 0.93), ("stocfl-chained", 0.96), ("ifca4", 0.90)):
+        record(tmp_path, p, label, 2, accuracy=value)
+    assert evidence.gap(table, "StoCFL, chained", "IFCA, K = 4", tmp_path) == "6.00 points above"
+    told = evidence.gap(table, "StoCFL, parallel", "IFCA, K = 4", tmp_path)  # -2, -1 and 3 points
+    assert told == "not to be told apart from"
     assert evidence.ready([table], tmp_path) == table
     record(tmp_path, p, "fedavg", 0, accuracy=0.2)
     assert evidence.ready([table], tmp_path) == "" and pages.beside("stocfl", tmp_path) == {}
+
+
+def test_what_lcfed_came_to_names_its_pulls_and_who_chose_them(tmp_path):
+    values = {"fedavg": 0.97, "local": 0.9, "ifca": 0.95, "lcfed": 0.8, "lcfed-weak": 0.85, "lcfed-centre": 0.96}
+    for label, value in values.items():
+        model = {} if label in ("fedavg", "ifca") else {"personal_accuracy": value}
+        record(tmp_path, "lcfed_mnist_n3_cal", label, 0, accuracy=value, **model)
+
+    def found():
+        template = pages.environment(tmp_path, tmp_path).get_template("finding.md.jinja")
+        return " ".join(template.render(paper="lcfed").split())
+
+    weak = "and 85.00% with pulls of 0.01"
+    assert "reaches 80.00% with pulls of 0.1 (the paper prints none), 10.00 points below training alone" in found()
+    assert f"{weak}, 5.00 points below it." in found()  # nothing was chosen yet
+    for number, value in (("1", 0.9), ("2", 0.8)):
+        record(tmp_path, "lcfed_mnist_n3_tune", f"lcfed-{number}", 0, accuracy=value, personal_accuracy=value)
+    assert f"{weak}, best on held-out images, 5.00" in found()
+    record(tmp_path, "lcfed_mnist_n3_tune", "lcfed-2", 0, accuracy=0.95, personal_accuracy=0.95)
+    assert f"{weak}, 5.00" in found()
 
 
 def test_every_claim_is_a_mark_that_leads_to_its_evidence(tmp_path):
