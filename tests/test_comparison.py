@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cflkit.workbook import comparison, factors, protocols
+from cflkit.workbook import comparison, factors, pages, protocols
 from cflkit.workbook.comparison import METHODS, Row
 from cflkit.workbook.measured import Measured
 
@@ -22,6 +22,16 @@ def run(seed, accuracy, sent=100, moved=(0, 0), ari=1.0, clients=None, **final):
 
 def row(label, *runs):
     return Row(next(method for method in METHODS if method.label == label), Measured(list(runs)))
+
+
+def test_a_lead_that_seeds_do_not_tell_is_no_lead(tmp_path):
+    apart = pages.environment(tmp_path, tmp_path).get_template("comparison.md.jinja").module.apart
+
+    def told(low, high, n=3):
+        return apart({"mean": (low + high) / 2, "low": low, "high": high, "n": n}).strip()
+
+    assert told(-1, 2) == "not to be told apart from" and told(1, 2) == "1.50 points above"
+    assert told(-2, -1) == "1.50 points below" and told(-1, 2, n=2) == "0.50 points above"
 
 
 def test_numbers_of_a_row_by_hand():

@@ -5,6 +5,7 @@ import json
 import pytest
 import yaml
 from made import record
+from matplotlib.text import Text
 
 from cflkit.workbook import console, evidence, figures, ledger, pages, protocols, records
 
@@ -307,9 +308,33 @@ def test_what_was_found_is_said_with_its_numbers(tmp_path):
     assert evidence.gap(table, "StoCFL, chained", "IFCA, K = 4", tmp_path) == "6.00 points above"
     told = evidence.gap(table, "StoCFL, parallel", "IFCA, K = 4", tmp_path)  # -2, -1 and 3 points
     assert told == "not to be told apart from"
+    record(tmp_path, p, "stocfl", 2, accuracy=0.89)
+    record(tmp_path, p, "ifca4", 2, accuracy=0.905)
+    assert evidence.gap(table, "StoCFL, parallel", "IFCA, K = 4", tmp_path) == "1.50 points below"
     assert evidence.ready([table], tmp_path) == table
     record(tmp_path, p, "fedavg", 0, accuracy=0.2)
     assert evidence.ready([table], tmp_path) == "" and pages.beside("stocfl", tmp_path) == {}
+
+
+def test_a_claim_that_print_alone_decides_says_how(tmp_path):
+    (found,) = [claim for claim in evidence.claims("fedcg", tmp_path) if claim["id"] == "fedcg-residual"]
+    assert "+4.40, internally inconsistent</span>" in found["measured"]
+
+
+def test_what_diverged_is_said_where_nothing_is_printed(tmp_path):
+    record(tmp_path, "stocfl_fcc_hybrid", "stocfl", 0, accuracy=0.1, ari=1.0, diverged=True)
+    hybrid = results("stocfl", tmp_path).partition("(table-stocfl-tau-hybrid)=")[2]
+    assert "| diverged |" in hybrid.partition("(table-")[0]
+
+
+def test_a_long_title_stays_in_its_figure(tmp_path):
+    record(tmp_path, P, "ifca", 0, accuracy=0.9)
+    rows = [row for row in ledger.rows("mdicfl-table4-r100", tmp_path) if row.measured]
+    figure = figures.dots({"a title of many words " * 4: rows}, "MD-ICFL")
+    figure.canvas.draw()
+    texts = [each for each in figure.axes[0].get_children() if isinstance(each, Text)]
+    titles = [text for text in texts if "words" in text.get_text()]
+    assert titles and all(text.get_window_extent().x1 <= figure.bbox.x1 for text in titles)
 
 
 def test_what_lcfed_came_to_names_its_pulls_and_who_chose_them(tmp_path):

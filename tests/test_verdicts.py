@@ -100,6 +100,9 @@ def test_each_of_several_baselines_is_to_be_beaten(learnt):
     seeds(learnt, "fedavg", 0.99, 0.90, 0.81)
     assert verdict(learnt, a=both).word == "undecided"
     assert verdict(learnt, a=both).parts[0].value.endswith("against `fedavg`")  # less sure, though not stronger
+    seeds(learnt, "ifca", 0.96, 0.96, 0.96)
+    assert verdict(learnt, a=both).word == "fails"
+    assert verdict(learnt, a=both).parts[0].value.endswith("against `ifca`")  # which wins for sure
     seeds(learnt, "local", 0.1, 0.1, 0.1, personal_accuracy=0.97)
     own = {"more": [f"{P}/mdicfl-1", [f"{P}/ifca", f"{P}/local/personal_accuracy"]]}
     assert verdict(learnt, a=own).parts[0].value.endswith("against `local/personal_accuracy`")
