@@ -5,7 +5,7 @@ import json
 import torch
 
 from cflkit.data.images import Images
-from cflkit.workbook import attributes, console
+from cflkit.workbook import attributes, console, figures, pages
 
 
 def people(count=6):
@@ -45,3 +45,17 @@ def test_the_command_stores_it_with_its_provenance(tmp_path, monkeypatch, capsys
     record = json.loads((tmp_path / "fedcg_attributes.json").read_text())
     assert record["tested"] == 4 * attributes.TESTED and set(record["provenance"]) >= {"date", "commit", "versions"}
     assert capsys.readouterr().out == f"{tmp_path / 'fedcg_attributes.json'}\n"
+
+
+def test_the_printed_rows_stand_beside_what_the_attributes_tell(tmp_path):
+    rows = attributes.printed_rows()
+    assert len(rows) == 9 and rows["Domain-specific models"] == 33.61
+    assert rows["FedCG, Hamming A, W, ReLU"] == 89.57 and rows["GCN, uniform A"] == 84.39
+    (axes,) = figures.printed_beside(rows, 84.1, "alone").axes
+    diamonds, line = axes.lines
+    assert diamonds.get_xdata().tolist() == list(rows.values()) and set(line.get_xdata()) == {84.1}
+    dots = pages.environment(tmp_path, tmp_path).get_template("dots.md.jinja")
+    assert "No table of this paper" in dots.render(paper="fedcg")
+    (tmp_path / "fedcg_attributes.json").write_text('{"accuracy": 0.841191, "tested": 806}')
+    assert "Domain-specific models 33.61; GCN, uniform A 84.39; " in (told := dots.render(paper="fedcg"))
+    assert "Attributes alone: 84.1." in told and "on 806 faces" in told and ":name: fig-fedcg-dots" in told

@@ -8,7 +8,7 @@ import torch
 
 from cflkit.data import builders, images
 from cflkit.data.images import Images
-from cflkit.workbook import places, records
+from cflkit.workbook import papers, places, records
 
 # columns of CelebA's attributes (in alphabetical order) whose combinations are the domains of Table 3
 ATTRIBUTES = {"attractive": 2, "heavy makeup": 18, "high cheekbones": 19, "mouth slightly open": 21,
@@ -61,3 +61,15 @@ def write(folder: Path = records.FOLDER) -> Path:
         partial.write_text(json.dumps(measured, indent=1) + "\n")
     os.replace(partial, target)
     return target
+
+
+def printed_rows() -> dict[str, float]:
+    """Give Table 3 as printed: the accuracy (%) of each row, by what the row has."""
+    rows = {}
+    for entry in papers.entries():
+        if (entry["paper"], entry["table"]) == ("fedcg", "Table 3"):
+            has = entry["setting"]
+            weighed = {"uniform": "uniform A", "inverse Hamming": "Hamming A"}.get(has["A"])
+            parts = [entry["method"], weighed, "W" if has["W"] else None, "ReLU" if has["relu"] else None]
+            rows[", ".join(filter(None, parts))] = entry["value"]
+    return rows

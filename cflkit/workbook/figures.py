@@ -148,6 +148,17 @@ def dots(panels: Mapping[str, Sequence[Row]], method: str) -> Figure:
     return figure
 
 
+def printed_beside(rows: Mapping[str, float], alone: float, name: str) -> Figure:
+    """Draw printed accuracies (%) as hollow diamonds, with a line at what a predictor reaches alone."""
+    figure, axes = canvas.subplots(figsize=(5.2, 0.28 * len(rows) + 1.1))
+    axes.plot(list(rows.values()), range(len(rows)), label="printed", **PRINTED)
+    axes.axvline(alone, color=canvas.look("FedCG")[0], linestyle="--", label=name)
+    axes.set(yticks=range(len(rows)), yticklabels=list(rows), xlabel="accuracy [%]")
+    axes.invert_yaxis()
+    figure.legend(loc="outside lower center", ncols=2)
+    return figure
+
+
 def families(curves: Mapping[str, pd.DataFrame], y: str) -> Figure:
     """Draw many learning curves as panels, one for each method, with all other curves in grey behind.
 

@@ -17,6 +17,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from cflkit.workbook import (
+    attributes,
     comparison,
     diagrams,
     evidence,
@@ -122,6 +123,8 @@ def environment(folder: Path, out: Path, benchmarks: Path = BENCHMARKS) -> jinja
         "best": figures.best,
         "counts": figures.counts,
         "dots": figures.dots,
+        "printed_beside": figures.printed_beside,
+        "printed_rows": attributes.printed_rows,
         "lines": figures.lines,
     }
     return templates
