@@ -30,8 +30,6 @@ class Checkpoint:
     ----------
     folder : Path
         The run's own.
-    every : int
-        Rounds between checkpoints.
     config : dict
         What the run is, JSON-able. A checkpoint of another configuration is refused, but for ``rounds``: a finished
         run goes on where more are wanted. Its then last round keeps its scores, due or not.
@@ -42,8 +40,8 @@ class Checkpoint:
         Where the server's tensors go.
     """
 
-    def __init__(self, folder: Path, every: int, config: dict, network: dict, device: torch.device):
-        self.folder, self.every, self.network, self.device = folder, every, network, device
+    def __init__(self, folder: Path, config: dict, network: dict, device: torch.device):
+        self.folder, self.network, self.device = folder, network, device
         self.config = json.loads(json.dumps(config, sort_keys=True))
 
     @contextlib.contextmanager
@@ -67,10 +65,6 @@ class Checkpoint:
         """The clients' memory, on disk; its rows are marked as this run's, however many rounds that has."""
         run = json.dumps(self.config | {"rounds": None}, sort_keys=True)
         return Memory(self.folder / "memory", hashlib.sha256(run.encode()).hexdigest()[:16])
-
-    def due(self, t: int, last: int) -> bool:
-        """Whether round `t` is to be kept."""
-        return t % self.every == 0 or t == last
 
     def save(self, history: History) -> None:
         """Keep the whole rounds of `history`, in place of what was kept before."""

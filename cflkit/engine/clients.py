@@ -51,13 +51,15 @@ class Data:
         Turns raw pool rows into what a model sees.
     classes : int
         Number of labels.
+    positions : list of Tensor (n_i,) of int64, optional
+        Which of each client's images, if only some are meant.
     """
 
-    def __init__(self, samples: Samples, clients: Sequence[int], pixels: Pixels, classes: int):
+    def __init__(self, samples: Samples, clients: Sequence[int], pixels: Pixels, classes: int,
+                 positions: list[Tensor] | None = None):  # fmt: skip
         self.clients, self.classes = list(clients), classes
-        self._samples, self._pixels = samples, pixels
-        self.sizes = samples.sizes[self.clients]
-        self.positions: list[Tensor] | None = None  # of each client's images, if only some are meant
+        self._samples, self._pixels, self._positions = samples, pixels, positions
+        self.sizes = samples.sizes[self.clients] if positions is None else torch.tensor(list(map(len, positions)))
         self.typical = len(samples.index) / len(samples)  # images of a client, on average over the federation
         self.shape = samples.pool.shape[1:]
         self.kept: dict = {}  # what a trainer has made of these images, for further passes over them
@@ -90,9 +92,8 @@ class Data:
 
     def take(self, i: int) -> "Data":
         """Only the chunk's client `i`."""
-        part = Data(self._samples, self.clients[i : i + 1], self._pixels, self.classes)
-        part.positions = None if self.positions is None else self.positions[i : i + 1]
-        part.sizes = self.sizes[i : i + 1]
+        only, positions = slice(i, i + 1), self._positions
+        part = Data(self._samples, self.clients[only], self._pixels, self.classes, positions and positions[only])
         raw, y, spans = self._moved
         part._moved = raw[spans[i]], y[spans[i]], [slice(None)]
         return part
@@ -102,21 +103,17 @@ class Data:
 
         The split depends on `seed` and the client alone, so it is the same in every round.
         """
-        parts = [Data(self._samples, self.clients, self._pixels, self.classes) for _ in range(2)]
-        orders = [
-            torch.from_numpy(rng.generator(seed, client, "holdout").permutation(int(n)))
-            for client, n in zip(self.clients, self.sizes, strict=True)
-        ]
+        held, rest = [], []
         for client, n in zip(self.clients, self.sizes.tolist(), strict=True):
             require(n >= 2, f"size of client {client}", n, "at least 2 to hold some out")
-        cuts = [max(1, min(len(o) - 1, round(share * len(o)))) for o in orders]
-        parts[0].positions = [o[:cut] for o, cut in zip(orders, cuts, strict=True)]
-        parts[1].positions = [o[cut:] for o, cut in zip(orders, cuts, strict=True)]
-        for part in parts:
-            part.sizes = torch.tensor([len(p) for p in part.positions])
-        return parts[0], parts[1]
+            order = torch.from_numpy(rng.generator(seed, client, "holdout").permutation(n))
+            cut = max(1, min(n - 1, round(share * n)))
+            held.append(order[:cut])
+            rest.append(order[cut:])
+        whole = self._samples, self.clients, self._pixels, self.classes
+        return Data(*whole, held), Data(*whole, rest)
 
     def _where(self, i: int) -> Tensor:
         """Which rows (n_i,) of the samples are client `i`'s."""
         begin, end = self._samples.offset[self.clients[i] :][:2].tolist()
-        return torch.arange(begin, end) if self.positions is None else begin + self.positions[i]
+        return torch.arange(begin, end) if self._positions is None else begin + self._positions[i]

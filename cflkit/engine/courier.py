@@ -103,7 +103,7 @@ def perform(task: bytes, names: Sequence[str], along: dict[str, bytes]) -> bytes
         return known
     site, round, clients, work, received, rows = _Unpacker(task, known).load()
     memory = Memory()
-    memory.rows = {name: dict(kept) for name, kept in rows.items()}
+    memory.restore(rows)
     own = ChunkMemory(memory, clients, round, site.model.device)
     with _alone if site.model.has_dropout else contextlib.nullcontext():
         uploads = work(received, own, site.data(clients), site.local(round))
@@ -152,8 +152,11 @@ class Courier:
 
     def submit(self, task: bytes, parcels: dict[str, bytes], lacking: Sequence[str] = ()) -> Future:
         """Send a task, with the parcels that are `lacking` or that not every worker can have yet."""
-        if isinstance(self._executor, OnDask):
-            self._give(self._executor, {n: data for n, data in parcels.items() if not self._sent[n]})
+        new = {n: data for n, data in parcels.items() if not self._sent[n]}
+        if new and isinstance(self._executor, OnDask):  # every worker of a cluster gets them
+            workers = self._executor.give(new)
+            self._sent.update(dict.fromkeys(new, max(workers, self._workers)))
+            self._count(new, workers)
         along = {n: data for n, data in parcels.items() if n in lacking or self._sent[n] < self._workers}
         self._sent.update(along.keys())
         self.wire["tasks"] += len(task)
@@ -161,13 +164,6 @@ class Courier:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Sending large graph")  # Dask's advice is to do what parcels do
             return self._executor.submit(perform, task, tuple(parcels), along)
-
-    def _give(self, cluster: "OnDask", parcels: dict[str, bytes]) -> None:
-        """Send new parcels to every worker of a cluster."""
-        if parcels:
-            workers = cluster.give(parcels)
-            self._sent.update(dict.fromkeys(parcels, max(workers, self._workers)))
-            self._count(parcels, workers)
 
     def _count(self, parcels: dict[str, bytes], times: int) -> None:
         for data in parcels.values():

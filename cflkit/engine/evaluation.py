@@ -123,7 +123,7 @@ class Scoring:
         """
         row, final = {}, t == self.last
         if t % self.every == 0 or final:
-            row |= self.served(server, network)
+            row |= self.served(server, network, self.groups)
         if len(self.sample) and (final or (self.personal_every and t % self.personal_every == 0)):
             personal = self.method.personal(server, self.sample, network(t))
             if personal is not None:
@@ -134,13 +134,11 @@ class Scoring:
             warnings.warn(line, RuntimeWarning, stacklevel=2)
         return row
 
-    def served(
-        self, server: dict, network: Callable[[int], Network], groups: dict[str, Tensor] | None = None
-    ) -> dict[str, float]:
+    def served(self, server: dict, network: Callable[[int], Network], groups: dict[str, Tensor]) -> dict:
         """Scores of the models that serve each group of clients, and of the one for everybody."""
         row = {}
         never_run = self.last + 1  # what scoring draws, no round of training draws; every score draws the same
-        for prefix, group in (groups or self.groups).items():
+        for prefix, group in groups.items():
             if len(group):
                 served = self.method.serve(server, group, network(never_run))
                 if served is not None:

@@ -8,7 +8,7 @@ and whose row it holds, and carries a checksum.
 
 import contextlib
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -59,9 +59,7 @@ class Memory:
         kept = self.rows.get(name, {}).get(client)
         if kept is None or self.folder is None:
             return kept
-        file = self._file(name, client, kept)
-        with _reading(file), np.load(file) as arrays:
-            self._owned(file, arrays)
+        with self._opened(self._file(name, client, kept)) as arrays:
             return torch.from_numpy(arrays["row"])
 
     def put(self, name: str, client: int, value: Tensor, round: int) -> None:
@@ -87,8 +85,8 @@ class Memory:
         """
         self.rows = {name: dict(rows) for name, rows in state.items()}
         for file in sorted(self._files()):
-            with _reading(file), np.load(file) as arrays:
-                self._owned(file, arrays)
+            with self._opened(file):
+                pass
         self.sweep()
 
     def sweep(self) -> None:
@@ -100,8 +98,16 @@ class Memory:
     def _owner(self, file: Path) -> str:
         return f"{self.run} {file.stem}".strip()
 
-    def _owned(self, file: Path, arrays) -> None:
-        require(str(arrays["owner"]) == self._owner(file), "owner", str(arrays["owner"]), self._owner(file))
+    @contextlib.contextmanager
+    def _opened(self, file: Path) -> Iterator[Mapping[str, np.ndarray]]:
+        """What a file holds, read as it is asked for; whatever shows that it is damaged becomes one line."""
+        try:
+            with np.load(file) as arrays:
+                require(str(arrays["owner"]) == self._owner(file), "owner", str(arrays["owner"]), self._owner(file))
+                yield arrays
+        except (OSError, ValueError, EOFError, LookupError, zipfile.BadZipFile) as error:
+            allowed = "the whole row of its client; delete its checkpoint to start anew"
+            raise ValueError(f"memory = {str(file)!r}: must be {allowed}") from error
 
     def _files(self) -> set[Path]:
         """Every current row's file."""
@@ -111,16 +117,6 @@ class Memory:
 
     def _file(self, name: str, client: int, round: int) -> Path:
         return self.folder / f"{name}-{client}-{round}.npz"
-
-
-@contextlib.contextmanager
-def _reading(file: Path):
-    """Turn whatever a damaged file makes its reader raise into one line."""
-    try:
-        yield
-    except (OSError, ValueError, EOFError, LookupError, zipfile.BadZipFile) as error:
-        line = f"memory = {str(file)!r}: must be the whole row of its client; delete its checkpoint to start anew"
-        raise ValueError(line) from error
 
 
 class ChunkMemory:

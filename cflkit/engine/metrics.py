@@ -93,33 +93,27 @@ def summary(per_client: ArrayLike, weights: ArrayLike | None = None) -> dict[str
     per_client : array_like, shape (N,)
         One score per client; clients without one (NaN: no test images) are left out.
     weights : array_like, shape (N,), optional
-        Sizes of the clients. With them come FeSEM's pair: ``micro``, the mean weighed by size, and ``macro``,
-        the plain mean under the name the paper gives it.
+        Sizes of the clients.
 
     Returns
     -------
     dict
-        ``mean``; ``std`` with ddof 0, for these clients are the population and not a sample of one (over
-        seeds see :func:`spread`); ``worst10``, the mean of the lowest tenth, rounded up to whole clients; and
-        ``micro``, ``macro`` if `weights` are given. All NaN if no client has a score.
+        ``mean`` (FeSEM's macro); ``std`` with ddof 0, for these clients are the population and not a sample of
+        one (over seeds see :func:`spread`); ``worst10``, the mean of the lowest tenth, rounded up to whole
+        clients; and, if `weights` are given, ``micro``, the mean weighed by them. All NaN if no client has a
+        score.
     """
     scores = np.asarray(per_client, dtype=float)
     require(scores.ndim == 1, "per_client.shape", scores.shape, "(N,)")
     known = ~np.isnan(scores)
-    values = np.sort(scores[known])
-    n = len(values)
-    tenth = -(-n // 10)
-    result = {
-        "mean": _mean(values),
-        "std": float(values.std()) if n else math.nan,
-        "worst10": _mean(values[:tenth]),
-    }
+    values = np.sort(scores[known]) if known.any() else np.array([math.nan])
+    worst = values[: math.ceil(len(values) / 10)]
+    result = {"mean": float(values.mean()), "std": float(values.std()), "worst10": float(worst.mean())}
     if weights is not None:
         w = np.asarray(weights, dtype=float)
         require(w.shape == scores.shape, "weights.shape", w.shape, f"{scores.shape}, one per client")
         require(bool((w >= 0).all()), "weights", weights, "sizes, none below 0")
         result["micro"] = float(_ratio(w[known] @ scores[known], w[known].sum()))
-        result["macro"] = result["mean"]
     return result
 
 
@@ -244,7 +238,7 @@ def spread(values: ArrayLike) -> dict[str, float]:
     """
     v = np.asarray(values, dtype=float)
     require(v.ndim == 1 and len(v) > 0, "values.shape", v.shape, "(S,) with at least one seed")
-    return {"mean": _mean(v), "std": float(v.std(ddof=1)) if len(v) > 1 else math.nan, "n": len(v)}
+    return {"mean": float(v.mean()), "std": float(v.std(ddof=1)) if len(v) > 1 else math.nan, "n": len(v)}
 
 
 def paired_difference(a: ArrayLike, b: ArrayLike) -> dict[str, float]:
@@ -295,14 +289,10 @@ def _shares(counts: ArrayLike) -> np.ndarray:
     return _ratio(n, n.sum())
 
 
+@np.errstate(invalid="ignore")
 def _ratio(top: ArrayLike, bottom: ArrayLike) -> np.ndarray:
-    """Divide, with a silent NaN where there is nothing to divide by."""
-    top, bottom = np.broadcast_arrays(top, bottom)
-    return np.divide(top, bottom, out=np.full(top.shape, np.nan), where=bottom != 0)
-
-
-def _mean(values: np.ndarray) -> float:
-    return float(values.mean()) if len(values) else math.nan
+    """Divide counts by their sum, with a silent NaN for 0 / 0."""
+    return np.divide(top, bottom)
 
 
 def _plain(value: np.ndarray) -> float | np.ndarray:

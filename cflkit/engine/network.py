@@ -11,6 +11,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -67,8 +68,8 @@ class Task:
         return torch.stack([self.model.init(rng.torch_seed(self.seed, "init", j)) for j in range(k)])
 
 
-class Uploads(Mapping):
-    """What came back from one exchange: ``up["model"]`` is the :class:`Rows` under that name.
+class Uploads(dict[str, Rows]):
+    """What came back from one exchange, by name: ``up["model"]`` has a row of each client.
 
     Attributes
     ----------
@@ -79,16 +80,8 @@ class Uploads(Mapping):
     """
 
     def __init__(self, rows: dict[str, Rows], clients: Tensor, sizes: Tensor):
-        self._rows, self.clients, self.sizes = rows, clients, sizes
-
-    def __getitem__(self, name: str) -> Rows:
-        return self._rows[name]
-
-    def __iter__(self):
-        return iter(self._rows)
-
-    def __len__(self) -> int:
-        return len(self._rows)
+        super().__init__(rows)
+        self.clients, self.sizes = clients, sizes
 
 
 class Network:
@@ -215,7 +208,6 @@ class Network:
         if self._executor is None and (self._workers == 1 or len(chunks) == 1):
             yield from ((here, done(here)) for here in chunks)
             return
-        begun: deque = deque()
         with ExitStack() as stack:
             if isinstance(self._executor, Courier):
                 exchange = self._executor.exchange(work, shared, self._memory, self.round)
@@ -227,14 +219,13 @@ class Network:
 
                 def begin(here):
                     return pool.submit(_on_one_thread, done, here).result
-            for here in chunks:
-                begun.append((here, begin(here)))
-                if len(begun) > self._workers:
-                    first, uploads = begun.popleft()
-                    yield first, uploads()
+
+            coming = ((here, begin(here)) for here in chunks)
+            begun = deque(islice(coming, self._workers + 1))
             while begun:
-                first, uploads = begun.popleft()
-                yield first, uploads()
+                here, uploads = begun.popleft()
+                yield here, uploads()
+                begun.extend(islice(coming, 1))
 
     def _work(self, clients: Tensor, work: Callable, received: dict) -> dict[str, Part | Tensor]:
         ids = clients.tolist()
@@ -263,8 +254,9 @@ class _Arriving:
             self.floats += rows.floats
             if name in self._mean:
                 weights = self._mean[name][here].tolist()
-                total = self._total[name] if name in self._total else self._total.setdefault(name, rows.zeros(1))
-                rows.add_to(total, [0] * len(weights), weights)
+                if name not in self._total:
+                    self._total[name] = rows.zeros(1)
+                rows.add_to(self._total[name], [0] * len(weights), weights)
             else:
                 self._parts.setdefault(name, []).append(self._spill(name, rows))
 

@@ -54,11 +54,6 @@ def row(value: Rowwise, i: int) -> Tensor:
     return value if isinstance(value, Tensor) and value.dim() == 1 else value[i]
 
 
-def stack(value: Rowwise) -> Tensor:
-    """Turn something shared (P,) or row by row into what broadcasts against (m, P)."""
-    return value.dense() if isinstance(value, Pick) else value
-
-
 def pick(value: Rowwise, m: int) -> Pick:
     """The rows of `m` clients as a Pick, whichever way they are given; nothing is copied."""
     if isinstance(value, Pick):
@@ -252,9 +247,8 @@ class Rows:
         -------
         Tensor (k, ...)
         """
-        total = self.parts[0].zeros(k)
         weights = [1.0] * len(self) if weights is None else weights.tolist()
-        self._add_to(total, groups.tolist(), weights)
+        total = self._sums(groups.tolist(), k, weights)
         mass = [0.0] * k
         for group, weight in zip(groups.tolist(), weights, strict=True):
             mass[group] += weight
@@ -267,13 +261,12 @@ class Rows:
 
     def sum_by(self, groups: Tensor, k: int) -> Tensor:
         """Sum within each of `k` groups (k, ...); `groups` (m,) says which is each client's."""
-        total = self.parts[0].zeros(k)
-        self._add_to(total, groups.tolist(), [1.0] * len(self))
-        return total
+        return self._sums(groups.tolist(), k, [1.0] * len(self))
 
-    def _add_to(self, total: Tensor, groups: list[int], weights: list[float]) -> None:
+    def _sums(self, groups: list[int], k: int, weights: list[float]) -> Tensor:
         require(len(groups) == len(weights) == len(self), "groups", len(groups), f"{len(self)} long, one a row")
-        begin = 0
+        total, begin = self.parts[0].zeros(k), 0
         for chunk in self.parts:
             here = slice(begin, begin := begin + len(chunk))
             chunk.add_to(total, groups[here], weights[here])
+        return total

@@ -171,8 +171,7 @@ class Simulation(Checked):
         told = self.executor is None or self.workers is not None
         require(told, "workers", None, "how many tasks the executor does at once")
         self.schedule = schedule(federation.clients, self.participation, self.rounds, self.seed, self.arrival)
-        given, self.model = self.model, self._build()
-        self._network = fingerprint(self.model, federation.shape)
+        given, (self.model, self._network) = self.model, self._build()
         self._resolve()
         self.task = Task(
             self.model, federation.clients, federation.train.sizes, federation.classes, federation.shape, self.seed,
@@ -182,8 +181,8 @@ class Simulation(Checked):
         self.scorer, self.scoring = self._scoring()
         self.config = self._config(given)
 
-    def _build(self) -> Model:
-        """Make the architecture, where the run is to be, and see that it fits the images and the labels."""
+    def _build(self) -> tuple[Model, dict]:
+        """Make the architecture, where the run is to be, see that it fits images and labels, and fingerprint it."""
         check_device(self.device)
         if str(self.device).startswith("cuda"):  # single precision is to be single in convolutions, too
             torch.backends.cudnn.allow_tf32 = False
@@ -193,12 +192,12 @@ class Simulation(Checked):
             made = None if isinstance(make, nn.Module) else make()
             require(isinstance(made, nn.Module), "model", self.model, "a name, or a function that makes a network")
         architecture = Model(make, DTYPES[self.dtype], str(self.device), quicken=fast.quick, look=fast.look)
-        logits = None
+        network = {}
         with contextlib.suppress(RuntimeError, ValueError, TypeError):
-            logits = fingerprint(architecture, shape)["logits"]
-        fits = logits is not None and logits.shape == (2, classes)
+            network = fingerprint(architecture, shape)
+        fits = "logits" in network and network["logits"].shape == (2, classes)
         require(fits, "model", self.model, f"a network that maps images {shape} to {classes} logits")
-        return architecture
+        return architecture, network
 
     def _resolve(self) -> None:
         """Settle what is left to the machine: who trains, in chunks of how many, on how many threads."""
@@ -271,8 +270,7 @@ class Simulation(Checked):
         """
         if self.checkpoint is None:
             return self._run(None, after)
-        device = self.model.device
-        kept = Checkpoint(Path(self.checkpoint), self.checkpoint_every, self.config, self._network, device)
+        kept = Checkpoint(Path(self.checkpoint), self.config, self._network, self.model.device)
         with kept.lock():
             return self._run(kept, after)
 
@@ -290,7 +288,7 @@ class Simulation(Checked):
                 history.server = self.method.round(history.server, self.schedule[t - 1], net)
                 history.rounds.append(self._row(t, net, before, history))
                 history.seconds.append(time.perf_counter() - began)
-                if kept and kept.due(t, self.rounds):
+                if kept and (t % self.checkpoint_every == 0 or t == self.rounds):
                     kept.save(history)
                 bar.set_postfix({k: round(v, 4) for k, v in history.final.items() if k == "accuracy"})
                 bar.update()

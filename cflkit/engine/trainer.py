@@ -1,9 +1,9 @@
 """What trains a chunk of clients: the work, the interface of a trainer, and the reference."""
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import islice
 
 import numpy as np
@@ -73,19 +73,15 @@ class Work:
         """Steps of the client that takes most; 0 where nothing is trained."""
         return max(map(len, self.batches or ()), default=0)
 
-    def dropout(self, client: int):
+    @contextlib.contextmanager
+    def dropout(self, client: int) -> Iterator[None]:
         """Give dropout its own stream for each (seed, round, client); nothing for models without dropout."""
-        return _seeded(self.model, (*self.keys, client, "dropout")) if self.model.has_dropout else _UNSEEDED
-
-
-_UNSEEDED = contextlib.nullcontext()
-
-
-@contextlib.contextmanager
-def _seeded(model: Model, keys: tuple):
-    with torch.random.fork_rng(devices=[model.device] if model.device.type == "cuda" else []):
-        torch.manual_seed(rng.torch_seed(*keys))
-        yield
+        device = self.model.device
+        devices = [device] if device.type == "cuda" else []
+        with torch.random.fork_rng(devices, enabled=self.model.has_dropout):
+            if self.model.has_dropout:
+                torch.manual_seed(rng.torch_seed(*self.keys, client, "dropout"))
+            yield
 
 
 class Trainer:
@@ -120,7 +116,7 @@ class Trainer:
         model, optimiser, client = work.model, work.optimiser, work.data.clients[i]
         out.copy_(row(work.start, i))
         module = model.bound(out, quick=self.quick).train()
-        rule = descent(work, i, [p for p in module.parameters() if p.requires_grad])
+        rule = descent(work, [p for p in module.parameters() if p.requires_grad], partial(row, i=i))
         x, y = work.data[i]
         with work.dropout(client):
             for b, batch in enumerate(work.positions[i]):
@@ -158,25 +154,35 @@ class Trainer:
         out = torch.zeros(len(work.data), model.size, dtype=model.dtype, device=model.device)
         for i in range(len(work.data)):
             module = model.bound(row(work.start, i).clone(), quick=self.quick).train()
-            trained = [p for p in module.parameters() if p.requires_grad]
+            parameters = [p for p in module.parameters() if p.requires_grad]
             x, y = work.data[i]
             with work.dropout(work.data.clients[i]):
                 for xb, yb in zip(x.split(IMAGES_AT_ONCE), y.split(IMAGES_AT_ONCE), strict=True):
                     loss = F.cross_entropy(module(xb), yb, reduction="sum") / len(y)
-                    gradient = torch.autograd.grad(loss, trained)
+                    gradient = torch.autograd.grad(loss, parameters)
                     out[i, : model.trainable] += torch.cat([g.reshape(-1) for g in gradient])
         return Dense(out)
 
 
-def descent(work: Work, i: int, parameters: list[Tensor]) -> Descent:
-    """The rule that moves client `i`'s `parameters`, all that the model trains, in its order."""
-    model, names = work.model, work.model.parameters
+def parameters_of(model: Model, vectors: Tensor) -> list[Tensor]:
+    """The parts of vectors (..., P) that the model trains, in its order: views (..., *shape)."""
+    m = vectors.shape[:-1]
+    return [vectors[..., model.spans[name]].view(*m, *model.shapes[name]) for name in model.parameters]
+
+
+def descent(
+    work: Work, parameters: list[Tensor], theirs: Callable[[Rowwise], Tensor], momentum: list[Tensor] | None = None
+) -> Descent:
+    """The rule that moves `parameters`, all that the model trains, in its order.
+
+    `theirs` takes what the clients of these parameters have of an anchor or a shift.
+    """
     pulls = []
     for term in work.prox:
-        inside, anchor = covered(model, term.span), model.views(row(term.anchor, i))
-        pulls.append((term.weight, inside, [anchor[names[k]] for k in inside]))
-    shift = None if work.shift is None else model.views(row(work.shift, i))
-    return Descent(parameters, pulls, shift and [shift[name] for name in names], work.optimiser)
+        inside, anchor = covered(work.model, term.span), parameters_of(work.model, theirs(term.anchor))
+        pulls.append((term.weight, inside, [anchor[k] for k in inside]))
+    shifts = None if work.shift is None else parameters_of(work.model, theirs(work.shift))
+    return Descent(parameters, pulls, shifts, work.optimiser, momentum)
 
 
 def covered(model: Model, span: slice | None) -> list[int]:

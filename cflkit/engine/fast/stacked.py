@@ -13,6 +13,7 @@ of a network that is known not to wait for the processor is recorded once and re
 
 import threading
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import torch
@@ -20,9 +21,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from cflkit.engine.rows import Dense, Rowwise, stack
-from cflkit.engine.sgd import Descent
-from cflkit.engine.trainer import Trainer, Work, covered
+from cflkit.engine.rows import Dense, Pick, Rowwise
+from cflkit.engine.trainer import Trainer, Work, descent, parameters_of
 from cflkit.models.flat import Model
 
 REPLAYED = 4  # steps from which a recording pays
@@ -54,7 +54,8 @@ class Stacked(Trainer):
         while step < work.steps:
             m = sum(end > step for end in ends)
             until = max(ends[-(-3 * m // 4) - 1], step + 1)  # when a quarter of them has finished
-            rule = _rule(work, vectors[:m], order[:m], momentum and [each[:m] for each in momentum])
+            parameters, theirs = parameters_of(work.model, vectors[:m]), partial(_ordered, order=order[:m])
+            rule = descent(work, parameters, theirs, momentum and [each[:m] for each in momentum])
             x, y, clients = *(part[:m] for part in images), torch.arange(m, device=device)[:, None]
 
             def once(m=m, rule=rule, x=x, y=y, clients=clients):
@@ -103,8 +104,7 @@ def gradients(model: Model) -> Callable[..., list[Tensor]]:
     module = in_lock_step(model)
 
     def loss(parameters, x, y, share):
-        for norm in _norms(module):
-            norm.share = share
+        _weigh(module, share)
         logits = functional_call(module, dict(zip(model.parameters, parameters, strict=True)), (x,))
         return (F.cross_entropy(logits, y, reduction="none") * share).sum()
 
@@ -114,8 +114,9 @@ def gradients(model: Model) -> Callable[..., list[Tensor]]:
 # ---------------------------------------------------------------------- what the clients bring along
 def _ordered(value: Rowwise, order: list[int]) -> Tensor:
     """Something shared (P,), or the rows (m, P) of the clients in that order."""
-    rows = stack(value)
-    return rows if rows.dim() == 1 else rows[order]
+    if isinstance(value, Pick):
+        return value.take(order).dense()
+    return value if value.dim() == 1 else value[order]
 
 
 def _images(work: Work, order: list[int]) -> tuple[Tensor, Tensor]:
@@ -136,21 +137,6 @@ def _batches(work: Work, order: list[int]) -> tuple[Tensor, Tensor]:
             share[step, row, : len(batch)] = 1 / len(batch)
     device, dtype = work.model.device, work.model.dtype
     return torch.from_numpy(position).to(device), torch.from_numpy(share).to(device, dtype)
-
-
-def _rule(work: Work, vectors: Tensor, order: list[int], momentum: list[Tensor] | None) -> Descent:
-    """The update of these clients' vectors (m, P)."""
-    model = work.model
-
-    def parts(rows: Tensor) -> list[Tensor]:
-        return [rows[..., model.spans[name]].unflatten(-1, model.shapes[name]) for name in model.parameters]
-
-    pulls = []
-    for term in work.prox:
-        inside, anchor = covered(model, term.span), parts(_ordered(term.anchor, order))
-        pulls.append((term.weight, inside, [anchor[k] for k in inside]))
-    shifts = None if work.shift is None else parts(_ordered(work.shift, order))
-    return Descent(parts(vectors), pulls, shifts, work.optimiser, momentum)
 
 
 # ---------------------------------------------------------------------- the network
@@ -177,8 +163,7 @@ def passing(model: Model, shape: tuple[int, int, int]) -> int:
                     lambda conv, x, y: patches.append((x[0].numel() + y.numel()) * conv.weight[0, 0].numel())
                 )
         x, share = (torch.zeros(images, *s, dtype=model.dtype, device=model.device) for s in (shape, ()))
-        for norm in _norms(module):
-            norm.share = share
+        _weigh(module, share)
         weights = model.views(x.new_zeros(model.size).requires_grad_())
         with torch.autograd.graph.saved_tensors_hooks(lambda t: numbers.append(t.numel()), lambda _: None):
             functional_call(module, weights, (x,))
@@ -187,8 +172,11 @@ def passing(model: Model, shape: tuple[int, int, int]) -> int:
     return of(3) - of(2)  # without the weights, which are kept once
 
 
-def _norms(module: nn.Module) -> list["_Norm"]:
-    return [layer for layer in module.modules() if isinstance(layer, _Norm)]
+def _weigh(module: nn.Module, share: Tensor) -> None:
+    """Tell normalisations how much each image (n,) of the next batch counts."""
+    for layer in module.modules():
+        if isinstance(layer, _Norm):
+            layer.share = share
 
 
 def _plain(layer: nn.Conv2d) -> bool:
