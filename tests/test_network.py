@@ -130,7 +130,7 @@ def make(chunk=2, clients=6, **workers):
     """A network whose clients hold their own number as data."""
     model = SimpleNamespace(device=torch.device("cpu"))
     task = SimpleNamespace(model=model, sizes=torch.arange(clients) + 10, seed=0)
-    local = SimpleNamespace(round=4, optimiser="the run's")
+    local = SimpleNamespace(round=4)
     return Network(task, Memory(), local, chunk, lambda ids: torch.tensor(ids), **workers)
 
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from functools import cached_property
-from itertools import accumulate, pairwise
 
 import torch
 from torch import Tensor
@@ -69,17 +68,16 @@ class Data:
 
     def __getitem__(self, i: int) -> tuple[Tensor, Tensor]:
         """Images (n_i, C, H, W) and labels (n_i,) of the chunk's client `i`."""
-        raw, y, spans = self._moved
-        return self._pixels(raw[spans[i]]), y[spans[i]]
+        raw, y = self._moved[i]
+        return self._pixels(raw), y
 
     @cached_property
-    def _moved(self) -> tuple[Tensor, Tensor, list[slice]]:
-        """Pixels and labels of the whole chunk where the model is, in two transfers, and whose they are."""
+    def _moved(self) -> list[tuple[Tensor, Tensor]]:
+        """Pixels and labels of each client where the model is, moved in two transfers for the whole chunk."""
         where = torch.cat([self._where(i) for i in range(len(self))])
         raw, y = self._samples.pool[self._samples.index[where]], self._samples.y[where]
-        ends = accumulate(self.sizes.tolist(), initial=0)
-        device = self._pixels.device
-        return raw.to(device), y.to(device), [slice(a, b) for a, b in pairwise(ends)]
+        parts = (whole.to(self._pixels.device).split(self.sizes.tolist()) for whole in (raw, y))
+        return list(zip(*parts, strict=True))
 
     def tags(self, i: int) -> Tensor | None:
         """The true domain (n_i,) of each of client `i`'s images, where known; for oracles only."""
@@ -94,8 +92,7 @@ class Data:
         """Only the chunk's client `i`."""
         only, positions = slice(i, i + 1), self._positions
         part = Data(self._samples, self.clients[only], self._pixels, self.classes, positions and positions[only])
-        raw, y, spans = self._moved
-        part._moved = raw[spans[i]], y[spans[i]], [slice(None)]
+        part._moved = self._moved[only]
         return part
 
     def split(self, share: float, seed: int) -> tuple["Data", "Data"]:

@@ -144,11 +144,7 @@ class Courier:
 
     def exchange(self, work: Callable, shared: Iterable[Tensor], memory: Memory, round: int) -> "Exchange":
         """Make ready to let clients do `work` in `round`; their tasks have the tensors `shared` in common."""
-        exchange = Exchange(self, work, memory, round)
-        exchange.share(self.site, self.packed)
-        for value in (work, *shared):
-            exchange.share(value, _packed(value, {}))
-        return exchange
+        return Exchange(self, work, shared, memory, round)
 
     def submit(self, task: bytes, parcels: dict[str, bytes], lacking: Sequence[str] = ()) -> Future:
         """Send a task, with the parcels that are `lacking` or that not every worker can have yet."""
@@ -171,21 +167,20 @@ class Courier:
 
 
 class Exchange:
-    """What the tasks of one exchange have in common, and how they go out and come back."""
+    """What the tasks of one exchange have in common, and how they go out and come back.
 
-    def __init__(self, courier: Courier, work: Callable, memory: Memory, round: int):
+    What they have in common is named, and not sent with each of them.
+    """
+
+    def __init__(self, courier: Courier, work: Callable, shared: Iterable[Tensor], memory: Memory, round: int):
         self._courier, self._work, self._memory, self._round = courier, work, memory, round
         self._parcels: dict[str, bytes] = {}
         self._known: dict[str, object] = {"model": courier.site.model}
         self._names: dict[int, str] = {}
-
-    def share(self, value: object, data: bytes) -> None:
-        """Name a value instead of sending it with each task.
-
-        Of two equal vectors each gets a name: trainers tell vectors apart by where they lie.
-        """
-        if id(value) not in self._names:
+        for value in {id(value): value for value in (courier.site, work, *shared)}.values():
+            data = courier.packed if value is courier.site else _packed(value, {})
             digest = hashlib.blake2b(data, digest_size=16).hexdigest()
+            # of two equal vectors each has a name: trainers tell vectors apart by where they lie
             name = f"{digest}-{sum(other.startswith(digest) for other in self._parcels)}"
             self._names[id(value)], self._known[name], self._parcels[name] = name, value, data
 

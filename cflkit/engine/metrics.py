@@ -32,7 +32,7 @@ def accuracy(confusion: ArrayLike) -> float | np.ndarray:
         In [0, 1]; NaN for an empty test set. It is also the micro-F1.
     """
     n = _confusion(confusion)
-    return _plain(_ratio(np.trace(n, axis1=-2, axis2=-1), n.sum((-2, -1))))
+    return _ratio(np.trace(n, axis1=-2, axis2=-1), n.sum((-2, -1)))
 
 
 def accuracy_under(confusion: ArrayLike, label_mix: ArrayLike) -> float | np.ndarray:
@@ -60,7 +60,7 @@ def accuracy_under(confusion: ArrayLike, label_mix: ArrayLike) -> float | np.nda
     tested = n.sum(-1)
     recall = np.nan_to_num(_ratio(np.diagonal(n, axis1=-2, axis2=-1), tested))
     p = p * (tested > 0)
-    return _plain(_ratio((p * recall).sum(-1), p.sum(-1)))
+    return _ratio((p * recall).sum(-1), p.sum(-1))
 
 
 def macro_f1(confusion: ArrayLike) -> float | np.ndarray:
@@ -82,7 +82,7 @@ def macro_f1(confusion: ArrayLike) -> float | np.ndarray:
     n = _confusion(confusion)
     seen = n.sum(-1) + n.sum(-2)
     f1 = np.nan_to_num(_ratio(2 * np.diagonal(n, axis1=-2, axis2=-1), seen))
-    return _plain(_ratio(f1.sum(-1), (seen > 0).sum(-1)))
+    return _ratio(f1.sum(-1), (seen > 0).sum(-1))
 
 
 def summary(per_client: ArrayLike, weights: ArrayLike | None = None) -> dict[str, float]:
@@ -113,7 +113,7 @@ def summary(per_client: ArrayLike, weights: ArrayLike | None = None) -> dict[str
         w = np.asarray(weights, dtype=float)
         require(w.shape == scores.shape, "weights.shape", w.shape, f"{scores.shape}, one per client")
         require(bool((w >= 0).all()), "weights", weights, "sizes, none below 0")
-        result["micro"] = float(_ratio(w[known] @ scores[known], w[known].sum()))
+        result["micro"] = _ratio(w[known] @ scores[known], w[known].sum())
     return result
 
 
@@ -290,11 +290,7 @@ def _shares(counts: ArrayLike) -> np.ndarray:
 
 
 @np.errstate(invalid="ignore")
-def _ratio(top: ArrayLike, bottom: ArrayLike) -> np.ndarray:
-    """Divide counts by their sum, with a silent NaN for 0 / 0."""
-    return np.divide(top, bottom)
-
-
-def _plain(value: np.ndarray) -> float | np.ndarray:
-    """Return a 0-d array as a Python float, anything larger as it is."""
-    return float(value) if value.ndim == 0 else value
+def _ratio(top: ArrayLike, bottom: ArrayLike) -> float | np.ndarray:
+    """Divide, with a silent NaN for 0 / 0; of two numbers as a Python float."""
+    ratio = np.divide(top, bottom)
+    return float(ratio) if ratio.ndim == 0 else ratio

@@ -112,11 +112,6 @@ class Network:
         self.round = local.round
         self.down = self.up = 0
 
-    @property
-    def optimiser(self) -> SGD:
-        """How clients train in this run."""
-        return self._local.optimiser
-
     def rng(self, *purpose: int | str) -> np.random.Generator:
         """The server's own randomness in this round."""
         return rng.generator(self.task.seed, self.round, "server", *purpose)

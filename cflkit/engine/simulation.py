@@ -202,10 +202,10 @@ class Simulation(Checked):
     def _resolve(self) -> None:
         """Settle what is left to the machine: who trains, in chunks of how many, on how many threads."""
         gpu = self.model.device.type == "cuda"
-        # free memory is never the same twice: a chunk that follows from it is no part of the configuration
-        self._chunk_in_config = None if gpu and self.chunk is None else self.chunk or CPU_CHUNK
         self.trainer = "stacked" if gpu and self.trainer == "auto" else self.trainer
-        self.chunk = self.chunk or (self._fitting() if gpu else CPU_CHUNK)
+        # free memory is never the same twice: a chunk that follows from it is no part of the configuration
+        self._chunk_in_config = self.chunk or (None if gpu else CPU_CHUNK)
+        self.chunk = self._chunk_in_config or self._fitting()
         threads = self.executor is None or isinstance(self.executor, ThreadPoolExecutor)
         if self.debug or (self.model.has_dropout and threads):
             self.executor = self.workers = None
@@ -365,18 +365,7 @@ def simulate(method, federation: Federation, **settings) -> History:
 
 
 def check_device(device: str | torch.device) -> None:
-    """Require that a device is here.
-
-    Parameters
-    ----------
-    device : str or torch.device
-        The CPU, or a GPU by its number.
-
-    Raises
-    ------
-    ValueError
-        PyTorch sees no such device.
-    """
+    """Require that a device is here: the CPU, or a GPU that PyTorch sees; a ``ValueError`` says so if not."""
     kind, _, number = str(device).partition(":")
     gpus = torch.cuda.device_count()
     ok = kind == "cpu" or (kind == "cuda" and (number or "0").isdigit() and int(number or 0) < gpus)

@@ -25,22 +25,12 @@ class Work:
 
     Attributes
     ----------
-    model : Model
-        The architecture.
-    data : Data
-        The clients' images.
+    model, data, optimiser, prox, shift, objective
+        As for :meth:`cflkit.engine.local.Local.sgd`.
     start : Tensor (P,), Tensor (m, P) or Pick
         Where each client begins, or takes its gradient; the K models (K, P) whose losses are wanted.
-    optimiser : SGD
-        How to train.
     batches : list of m lists of integer arrays, optional
         Each client's batches; None where nothing is trained.
-    prox : sequence of Prox
-        Proximal terms of the loss.
-    shift : Tensor (P,), Tensor (m, P) or Pick, optional
-        Added to every gradient.
-    objective : callable
-        ``(module, x, y) -> scalar loss`` of a batch.
     keys : tuple of int
         Seed and round: with the client they key what dropout draws.
     """
@@ -121,8 +111,7 @@ class Trainer:
         with work.dropout(client):
             for b, batch in enumerate(work.positions[i]):
                 try:
-                    whole = len(batch) == len(y) and optimiser.batch_size is None
-                    xb, yb = (x, y) if whole else (x[batch], y[batch])
+                    xb, yb = (x, y) if optimiser.batch_size is None else (x[batch], y[batch])
                     loss = work.objective(module, xb, yb)
                     if self.debug and not torch.isfinite(loss):
                         raise FloatingPointError(f"loss = {loss.item()}: must be finite")

@@ -62,7 +62,7 @@ class IFCA(Clustered):
         if self.average == "gradient":
             share = torch.bincount(cluster, minlength=self.k).to(models) / len(clients)
             gradient = up["model"].mean_by(cluster, self.k)
-            models = models - net.optimiser.lr * share[:, None] * gradient
+            models = models - net.task.optimiser.lr * share[:, None] * gradient
         else:
             everybody = up["model"].mean() if self.share else None
             models = up["model"].mean_by(cluster, self.k, keep=models)
