@@ -5,7 +5,7 @@ where floats are counted, so traffic is measured from the messages and not from 
 """
 
 import tempfile
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack
@@ -240,7 +240,7 @@ class _Arriving:
         self.floats = 0
         self._mean, self._total = mean, {}
         self._parts: dict[str, list[Part]] = {}
-        self._spill = _Spill()
+        self._held: Counter[str] = Counter()  # bytes
 
     def add(self, uploads: dict[str, Part | Tensor], here: slice) -> None:
         """Take in what the clients `here`, by position, have uploaded."""
@@ -253,7 +253,9 @@ class _Arriving:
                     self._total[name] = rows.zeros(1)
                 rows.add_to(self._total[name], [0] * len(weights), weights)
             else:
-                self._parts.setdefault(name, []).append(self._spill(name, rows))
+                self._held[name] += rows.floats * rows.dtype.itemsize
+                spills = self._held[name] > SPILL_BYTES and rows.device.type == "cpu" and isinstance(rows, Dense)
+                self._parts.setdefault(name, []).append(_mapped(rows) if spills else rows)
 
     def rows(self) -> dict[str, Rows]:
         """All that came in, by name."""
@@ -263,22 +265,9 @@ class _Arriving:
         return {name: Rows(parts) for name, parts in self._parts.items()}
 
 
-class _Spill:
-    """Keep dense uploads in memory up to SPILL_BYTES a name; memory-map what comes after."""
-
-    def __init__(self):
-        self._held: dict[str, int] = {}
-        self._folder: tempfile.TemporaryDirectory | None = None
-
-    def __call__(self, name: str, rows: Part) -> Part:
-        self._held[name] = self._held.get(name, 0) + rows.floats * rows.dtype.itemsize
-        if self._held[name] <= SPILL_BYTES or rows.device.type != "cpu" or not isinstance(rows, Dense):
-            return rows
-        if self._folder is None:
-            self._folder = tempfile.TemporaryDirectory(prefix="cflkit-uploads-")
-        file = Path(self._folder.name) / f"{name}-{self._held[name]}.npy"
-        with writing(file):
-            np.save(file, rows.dense().numpy())
-        mapped = torch.from_numpy(np.load(file, mmap_mode="c"))
-        mapped._folder = self._folder  # the folder lives as long as its tensors do
-        return Dense(mapped)
+def _mapped(rows: Dense) -> Dense:
+    """The same rows in a file that has no name, and is gone as soon as nobody holds them."""
+    array = rows.dense().numpy()
+    with writing(Path(tempfile.gettempdir())), tempfile.TemporaryFile() as file:
+        array.tofile(file)
+        return Dense(torch.from_numpy(np.memmap(file, array.dtype, mode="c", shape=array.shape)))
