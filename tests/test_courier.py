@@ -142,7 +142,7 @@ def test_equal_vectors_stay_apart_and_one_vector_stays_one():
 
     network = SimpleNamespace(has_dropout=False, device=torch.device("cpu"))
     site = SimpleNamespace(local=lambda round: None, data=lambda clients: None, model=network)
-    exchange = courier.Courier(Far(1), 1, site).exchange(work, [vector, vector, other], Memory(), 1)
+    exchange = courier.Exchange(courier.Courier(Far(1), 1, site), work, [vector, vector, other], Memory(), 1)
     uploads = exchange.send([0], {"one": vector, "same": vector, "other": other}, None)
     one, same, apart = uploads()["places"][0].tolist()
     assert one == same != apart

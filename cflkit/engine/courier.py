@@ -142,10 +142,6 @@ class Courier:
         self._sent: Counter[str] = Counter()  # how often each parcel was
         self.packed = _packed(site, {})
 
-    def exchange(self, work: Callable, shared: Iterable[Tensor], memory: Memory, round: int) -> "Exchange":
-        """Make ready to let clients do `work` in `round`; their tasks have the tensors `shared` in common."""
-        return Exchange(self, work, shared, memory, round)
-
     def submit(self, task: bytes, parcels: dict[str, bytes], lacking: Sequence[str] = ()) -> Future:
         """Send a task, with the parcels that are `lacking` or that not every worker can have yet."""
         new = {n: data for n, data in parcels.items() if not self._sent[n]}
@@ -167,9 +163,9 @@ class Courier:
 
 
 class Exchange:
-    """What the tasks of one exchange have in common, and how they go out and come back.
+    """Tasks in which clients do `work` in `round`: how they go out and come back.
 
-    What they have in common is named, and not sent with each of them.
+    What they have in common is named, and not sent with each of them: the site, the work, and the tensors `shared`.
     """
 
     def __init__(self, courier: Courier, work: Callable, shared: Iterable[Tensor], memory: Memory, round: int):

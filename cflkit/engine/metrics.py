@@ -98,10 +98,9 @@ def summary(per_client: ArrayLike, weights: ArrayLike | None = None) -> dict[str
     Returns
     -------
     dict
-        ``mean`` (FeSEM's macro); ``std`` with ddof 0, for these clients are the population and not a sample of
-        one (over seeds see :func:`spread`); ``worst10``, the mean of the lowest tenth, rounded up to whole
-        clients; and, if `weights` are given, ``micro``, the mean weighed by them. All NaN if no client has a
-        score.
+        ``mean`` (FeSEM's macro); ``std`` with ddof 0, for these clients are all that there are (over seeds see
+        :func:`spread`); ``worst10``, the mean of the lowest tenth, rounded up to whole clients; and, if `weights`
+        are given, ``micro``, the mean weighed by them. All NaN if no client has a score.
     """
     scores = np.asarray(per_client, dtype=float)
     require(scores.ndim == 1, "per_client.shape", scores.shape, "(N,)")

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from cflkit import rng
 from cflkit.engine.clients import Data
-from cflkit.engine.courier import Courier
+from cflkit.engine.courier import Courier, Exchange
 from cflkit.engine.local import Local
 from cflkit.engine.memory import ChunkMemory, Memory, writing
 from cflkit.engine.rows import Dense, Part, Pick, Rows, part
@@ -205,7 +205,7 @@ class Network:
             return
         with ExitStack() as stack:
             if isinstance(self._executor, Courier):
-                exchange = self._executor.exchange(work, shared, self._memory, self.round)
+                exchange = Exchange(self._executor, work, shared, self._memory, self.round)
 
                 def begin(here):
                     return exchange.send(clients[here].tolist(), received(here), partial(done, here))
