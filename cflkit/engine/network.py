@@ -93,8 +93,10 @@ class Network:
         What is being learnt: architecture, number of clients, their sizes.
     round : int
         The current round; 0 while the method starts.
-    down, up : int
-        Floats sent to and received from clients so far in this round; an integer counts as one, like a float.
+    down : int
+        Floats sent to clients so far in this round; an integer counts as one, like a float.
+    up : int
+        Floats received from them, likewise.
     """
 
     def __init__(

@@ -23,10 +23,10 @@ from cflkit.models.flat import Model
 class Work:
     """What a chunk of m clients is to do: train, or look at its data without training.
 
+    Model, data, optimiser, prox, shift and objective are as for :meth:`cflkit.engine.local.Local.sgd`.
+
     Attributes
     ----------
-    model, data, optimiser, prox, shift, objective
-        As for :meth:`cflkit.engine.local.Local.sgd`.
     start : Tensor (P,), Tensor (m, P) or Pick
         Where each client begins, or takes its gradient; the K models (K, P) whose losses are wanted.
     batches : list of m lists of integer arrays, optional
@@ -154,7 +154,7 @@ class Trainer:
 
 
 def parameters_of(model: Model, vectors: Tensor) -> list[Tensor]:
-    """The parts of vectors (..., P) that the model trains, in its order: views (..., *shape)."""
+    """Views of what the model trains, in its order, in a vector (P,) or in many (m, P)."""
     m = vectors.shape[:-1]
     return [vectors[..., model.spans[name]].view(*m, *model.shapes[name]) for name in model.parameters]
 
