@@ -4,7 +4,7 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
-from itertools import islice
+from itertools import chain, islice
 
 import numpy as np
 import torch
@@ -48,9 +48,9 @@ class Work:
     @cached_property
     def positions(self) -> list[list[Tensor]]:
         """The batches where the model is, all moved in one transfer."""
-        sizes = [len(batch) for batches in self.batches for batch in batches]
-        flat = np.concatenate([batch for batches in self.batches for batch in batches] or [np.arange(0)])
-        moved = iter(torch.from_numpy(flat).to(self.model.device).split(sizes))
+        every = list(chain.from_iterable(self.batches))
+        flat = torch.from_numpy(np.concatenate(every or [np.arange(0)])).to(self.model.device)
+        moved = iter(flat.split(list(map(len, every))))
         return [list(islice(moved, len(batches))) for batches in self.batches]
 
     @property
