@@ -201,12 +201,7 @@ def status(root: str | Path | None = None) -> dict[str, str]:
 
 
 def need(name: str) -> None:
-    """Require that a dataset is on this machine, without reading it.
-
-    Parameters
-    ----------
-    name : str
-        As for :func:`load`.
+    """Require that a dataset, named as for :func:`load`, is on this machine, without reading it.
 
     Raises
     ------
@@ -219,14 +214,7 @@ def need(name: str) -> None:
 
 
 def fetch(name: str, root: str | Path | None = None) -> None:
-    """Download a dataset, unless it already loads. Files that are complete are kept; others start anew.
-
-    Parameters
-    ----------
-    name : str
-        One of :func:`names`.
-    root : path, optional
-        As for :func:`load`.
+    """Download one of :func:`names`, unless it already loads. Files that are complete are kept; others start anew.
 
     Raises
     ------
