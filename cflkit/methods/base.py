@@ -75,8 +75,8 @@ class Method(Checked):
         return None
 
     def assignment(self, server: dict) -> Tensor | None:
-        """Cluster of every client (N,), -1 where unknown yet; None for methods that do not cluster."""
-        return None
+        """Cluster of every client (N,), -1 where unknown yet; what the state has as `assign`, None without."""
+        return server.get("assign")
 
     def log(self, server: dict) -> dict:
         """Numbers of the method's own for the history."""
@@ -103,9 +103,6 @@ class Clustered(Method):
 
     def serve(self, server, clients, net):
         return Pick(server[self.centres], server["assign"][clients])
-
-    def assignment(self, server):
-        return server["assign"]
 
 
 def one_for_all(vector: Tensor, clients: Tensor) -> Pick:
