@@ -7,14 +7,13 @@ from typing import Literal
 
 import torch
 import torch.nn.functional as F
-from sklearn.cluster import KMeans
 from torch import Tensor
 from torch.func import functional_call
 
 from cflkit import rng
 from cflkit.checks import Count, Unit, Weight, require
 from cflkit.engine import metrics
-from cflkit.methods.base import Method, one_for_all
+from cflkit.methods.base import Method, kmeans, one_for_all
 from cflkit.methods.graph_layers import (
     TOGETHER,
     DomainClassifier,
@@ -135,9 +134,7 @@ class FedCG(Method):
         if self.clusters == "kmeans":
             known = {"initial": task.init()[0]}  # the common start comes from a shared seed
             models = net.call(torch.arange(task.clients), self.client_alone, known=known)["model"].dense()
-            seed = int(net.rng("kmeans").integers(2**31))
-            groups = KMeans(self.domains, n_init=10, random_state=seed).fit(models.cpu().numpy())
-            server["assign"] = torch.from_numpy(groups.labels_).long()
+            server["assign"] = kmeans(models, self.domains, 10, net)
         return server
 
     def round(self, server, clients, net):
