@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cflkit.checks import Count, declared, require
+from cflkit.checks import declared, require
 from cflkit.data.download import reading, within_limit
 from cflkit.rng import generator
 
@@ -251,7 +251,6 @@ def npz(path: Path, classes: int | None = None) -> Columns:
     stored = arrays.pop("classes", None)
     if classes is None:
         classes = int(columns["y"].max(initial=0)) + 1 if stored is None else stored.tolist()
-    declared("classes", classes, Count)
     extra = {k: v for k, v in arrays.items() if v.shape[:1] == (n,) and v.dtype.kind in "biuf"}
     x = to_bytes(x, str(path))
     return columns | {"x": x.transpose(0, 3, 1, 2) if colour else x, "classes": classes, "extra": extra}

@@ -1,7 +1,6 @@
 """Pictures in: every dataset becomes one :class:`Images` value, held as unsigned bytes.
 
-Nothing here touches the network except :func:`fetch`, and nothing happens at import. Files are looked for
-under one root: the argument, else ``$CFLKIT_DATA``, else ``~/.cache/cflkit``.
+Nothing here touches the network except :func:`fetch`, and nothing happens at import.
 """
 
 import inspect
@@ -105,10 +104,6 @@ def load(name: str | Path, root: str | Path | None = None, **options) -> Images:
     **options
         ``split`` for emnist ("byclass", "bymerge", "balanced", "letters", "digits", "mnist"); ``classes`` for
         a ``.npz`` (default: its own `classes`, else the largest label + 1).
-
-    Returns
-    -------
-    Images
 
     Raises
     ------
