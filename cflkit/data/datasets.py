@@ -33,14 +33,14 @@ def _read(name: str, root: Path, file: str, parse: Callable[[Path], Any]) -> Any
         return parse(path)
 
 
-def _joined(name: str, splits: Sequence[tuple], classes: int, **more) -> Columns:
+def _joined(name: str, splits: Sequence[tuple], classes: int) -> Columns:
     """Put the training split, ``(pixels, labels)``, before the test split."""
     splits = [tuple(map(torch.as_tensor, split)) for split in splits]
     for x, y in splits:
         require(len(x) == len(y) > 0, f"{name}: number of labels", len(y), f"that of pictures, {len(x)}, and not 0")
     (x, y), (x_test, y_test) = splits
     train = torch.arange(len(x) + len(x_test)) < len(x)
-    return {"x": torch.cat([x, x_test]), "y": torch.cat([y, y_test]), "train": train, "classes": classes, **more}
+    return {"x": torch.cat([x, x_test]), "y": torch.cat([y, y_test]), "train": train, "classes": classes}
 
 
 def _digits(root: Path) -> Columns:
