@@ -9,12 +9,13 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Literal
 
 import torch
 
 from benchmarks import measure
 from benchmarks.engine import Round, Workload
-from cflkit.checks import one_of
+from cflkit.checks import declared
 from cflkit.engine.memory import Memory
 from cflkit.engine.sgd import SGD
 from cflkit.workbook import protocols
@@ -41,7 +42,7 @@ def main(argv: list[str] | None = None) -> int:
     torch.set_num_threads(1)
     rows, federation = [], None
     for name in options.only or (*LABELS, RESNET):
-        one_of("name", name, (*LABELS, RESNET))
+        declared("name", name, Literal[*LABELS, RESNET])
         if name == RESNET:
             federation = None
             work = Workload("", "resnet18", (3, 8, 8), 10, 500, 2, SGD(0.01))

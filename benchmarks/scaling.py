@@ -5,12 +5,13 @@ StoCFL's network for five steps a round. One round of FedAvg is measured, withou
 """
 
 import sys
+from typing import Literal
 
 import torch
 
 from benchmarks import measure
 from benchmarks.engine import Round, Workload
-from cflkit.checks import one_of
+from cflkit.checks import declared
 from cflkit.engine.memory import Memory
 from cflkit.engine.sgd import SGD
 
@@ -50,7 +51,7 @@ def main(argv: list[str] | None = None) -> int:
     torch.set_num_threads(1)
     rows = []
     for axis in options.only or AXES:
-        one_of("axis", axis, AXES)
+        declared("axis", axis, Literal[*AXES])
         for value in AXES[axis][: 1 if options.quick else None]:
             row = point({**BASE, axis: value}, 1 if options.quick else 3, options.device)
             rows.append({"axis": axis, **row})

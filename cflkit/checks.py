@@ -21,34 +21,10 @@ MANY = 25  # names that are listed, of those that there are
 
 
 def require(ok: bool, name: str, value: object, allowed: str) -> None:
-    """Raise a one-line ``ValueError`` unless `ok`.
-
-    Parameters
-    ----------
-    ok : bool
-        Whether the value is acceptable.
-    name : str
-        The argument, as the caller wrote it.
-    value : object
-        What was given.
-    allowed : str
-        What would have been right; completes the sentence "must be ...".
-
-    Raises
-    ------
-    ValueError
-        ``<name> = <value>: must be <allowed>``.
-    """
+    """Raise a one-line ``ValueError`` unless `ok`: ``<name> = <value>: must be <allowed>``."""
     if not ok:
         shown = " ".join(repr(value).split())
         raise ValueError(f"{name} = {shown if len(shown) <= 200 else shown[:197] + '...'}: must be {allowed}")
-
-
-def one_of(name: str, value: object, choices: Iterable) -> None:
-    """Require that `value` is among `choices`, and list them if it is not."""
-    choices = list(choices)
-    known = any(type(value) is type(choice) and value == choice for choice in choices)
-    require(known, name, value, "one of " + ", ".join(map(str, choices)))
 
 
 def distinct(name: str, value: object, seen: Sequence) -> None:
@@ -120,7 +96,7 @@ def allowed(hint: Any) -> str:
         return "one of " + ", ".join(map(str, args))
     if origin in (Union, types.UnionType):
         return " or ".join(allowed(a) for a in args)
-    if origin is tuple or (isinstance(origin, type) and issubclass(origin, Sequence)):
+    if isinstance(origin, type) and issubclass(origin, Sequence):
         return f"a sequence, each {allowed(args[0])}" if args else "a sequence"
     if hint is Callable or origin is Callable:
         return "a function"
@@ -139,7 +115,7 @@ def accepts(hint: Any, value: object) -> bool:
         return any(type(value) is type(a) and value == a for a in args)
     if origin in (Union, types.UnionType):
         return any(accepts(a, value) for a in args)
-    if origin is tuple or (isinstance(origin, type) and issubclass(origin, Sequence)):
+    if isinstance(origin, type) and issubclass(origin, Sequence):
         plain = isinstance(value, Sequence) and not isinstance(value, str | bytes)
         return plain and (not args or all(accepts(args[0], v) for v in value))
     if hint is Callable or origin is Callable:
@@ -156,11 +132,6 @@ def declared(name: str, value: object, hint: Any) -> None:
     require(accepts(hint, value), name, value, allowed(hint))
     beyond = isinstance(value, Real) and abs(value) > LARGEST
     require(not beyond, name, value, f"at most {LARGEST:g}, so that single precision holds it")
-
-
-@cache
-def _hints(owner: type) -> dict[str, Any]:
-    return get_type_hints(owner, include_extras=True)
 
 
 class Checked:
@@ -182,7 +153,7 @@ class Checked:
 @cache
 def hints(owner: type) -> dict[str, Any]:
     """List the annotations of what a checked dataclass takes, by name."""
-    every = _hints(owner)
+    every = get_type_hints(owner, include_extras=True)
     return {f.name: every[f.name] for f in fields(owner) if f.init}
 
 

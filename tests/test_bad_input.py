@@ -4,6 +4,7 @@ import math
 import re
 import shutil
 from dataclasses import replace
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -300,7 +301,7 @@ def test_a_checkpoint_whose_client_memory_is_damaged(kept, tmp_path):
 def test_the_line_names_argument_value_and_what_is_allowed():
     refused("tau = 3: must be below 1", checks.require, False, "tau", 3, "below 1")
     checks.require(True, "tau", 0, "below 1")
-    refused("a = 'c': must be one of x, y", checks.one_of, "a", "c", "xy")
+    refused("a = 'c': must be one of x, y", checks.declared, "a", "c", Literal["x", "y"])
 
 
 def test_a_schedule_without_a_first_client():

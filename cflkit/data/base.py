@@ -78,12 +78,9 @@ class Builder(Checked):
             known(taken, option, "option")
         for option, (default, allowed) in taken.items():
             require(option in options or default is not MISSING, option, None, f"given: {allowed}")
-        return cls(**options)(images)
-
-    def __call__(self, images: Images | Sequence[Images]) -> Federation:
-        """Divide `images`."""
-        declared("images", images, Some[Images] if self.joins else Images)
-        return self.make(images)
+        builder = cls(**options)
+        declared("images", images, Some[Images] if builder.joins else Images)
+        return builder.make(images)
 
     def make(self, images: Images) -> Federation:
         """Divide images that are known to be such."""

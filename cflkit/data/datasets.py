@@ -9,14 +9,15 @@ import pickle
 import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from cflkit.checks import Count, declared, one_of, require
+from cflkit.checks import declared, require
 from cflkit.data.download import reading, within_limit
 from cflkit.rng import generator
 
@@ -32,14 +33,14 @@ def _read(name: str, root: Path, file: str, parse: Callable[[Path], Any]) -> Any
         return parse(path)
 
 
-def _joined(name: str, splits: Sequence[tuple], classes: int, **more) -> Columns:
+def _joined(name: str, splits: Sequence[tuple], classes: int) -> Columns:
     """Put the training split, ``(pixels, labels)``, before the test split."""
     splits = [tuple(map(torch.as_tensor, split)) for split in splits]
     for x, y in splits:
         require(len(x) == len(y) > 0, f"{name}: number of labels", len(y), f"that of pictures, {len(x)}, and not 0")
     (x, y), (x_test, y_test) = splits
     train = torch.arange(len(x) + len(x_test)) < len(x)
-    return {"x": torch.cat([x, x_test]), "y": torch.cat([y, y_test]), "train": train, "classes": classes, **more}
+    return {"x": torch.cat([x, x_test]), "y": torch.cat([y, y_test]), "train": train, "classes": classes}
 
 
 def _digits(root: Path) -> Columns:
@@ -59,8 +60,8 @@ def _idx_files(folder: str, train: str = "train", test: str = "t10k") -> tuple[s
     return tuple(f"{folder}/raw/{part}-{kind}" for part in (train, test) for kind in kinds)
 
 
-def _idx(name: str, root: Path, files: Sequence[str], classes: int = 10) -> Columns:
-    """Read training pictures, training labels, test pictures, test labels."""
+def _idx(name: str, files: Sequence[str], classes: int, root: Path) -> Columns:
+    """MNIST and its like: files of training pictures, training labels, test pictures, test labels."""
     from torchvision.datasets.mnist import read_image_file, read_label_file
 
     kinds = (read_image_file, read_label_file) * 2
@@ -68,20 +69,12 @@ def _idx(name: str, root: Path, files: Sequence[str], classes: int = 10) -> Colu
     return _joined(name, [(x, y), (x_test, y_test)], classes)
 
 
-def _mnist(root: Path) -> Columns:
-    return _idx("mnist", root, _MNIST)
-
-
-def _fashion_mnist(root: Path) -> Columns:
-    return _idx("fashion_mnist", root, _FASHION)
-
-
 def _emnist(root: Path, split: str = "byclass") -> Columns:
     """EMNIST, upright (its files hold every picture transposed); the labels of "letters" start at 0 here."""
     classes = {"byclass": 62, "bymerge": 47, "balanced": 47, "letters": 26, "digits": 10, "mnist": 10}
-    one_of("split", split, classes)
+    declared("split", split, Literal[*classes])
     files = _idx_files("EMNIST", f"emnist-{split}-train", f"emnist-{split}-test")
-    columns = _idx("emnist", root, files, classes[split])
+    columns = _idx("emnist", files, classes[split], root)
     return columns | {"x": columns["x"].transpose(1, 2), "y": columns["y"] - int(split == "letters")}
 
 
@@ -90,7 +83,7 @@ def _mnist_writers(root: Path) -> Columns:
     from torchvision.datasets.mnist import read_sn3_pascalvincent_tensor
 
     name, packed = "mnist_writers", "mnist_writers.npz"
-    columns = _idx(name, root, _MNIST)
+    columns = _idx(name, _MNIST, 10, root)
     y = columns["y"].split([int(columns["train"].sum()), int((~columns["train"]).sum())])
     if (root / packed).exists() and not all((root / file).exists() for file in _WRITERS):
         arrays = _read(name, root, packed, lambda path: dict(np.load(path)))
@@ -125,7 +118,7 @@ def _svhn(root: Path) -> Columns:
     return _joined("svhn", [_read("svhn", root, file, split) for file in DATASETS["svhn"].files], 10)
 
 
-def _cifar(name: str, kind: str, root: Path, classes: int) -> Columns:
+def _cifar(name: str, kind: str, classes: int, root: Path) -> Columns:
     """CIFAR. Its files are pickles, which could run code, so that only the published ones are opened."""
     from torchvision import datasets
     from torchvision.datasets.utils import check_integrity
@@ -142,13 +135,9 @@ def _cifar(name: str, kind: str, root: Path, classes: int) -> Columns:
     return _joined(name, [(split.data.transpose(0, 3, 1, 2), split.targets) for split in splits], classes)
 
 
-def _cifar10(root: Path) -> Columns:
-    return _cifar("cifar10", "CIFAR10", root, 10)
-
-
 def _cifar100(root: Path) -> Columns:
     """CIFAR-100 with its 100 fine labels; the 20 coarse ones are in ``extra["coarse"]``."""
-    columns = _cifar("cifar100", "CIFAR100", root, 100)
+    columns = _cifar("cifar100", "CIFAR100", 100, root)
     parts = [pickle.loads((root / file).read_bytes(), encoding="latin1") for file in DATASETS["cifar100"].files[:2]]
     return columns | {"extra": {"coarse": np.concatenate([part["coarse_labels"] for part in parts])}}
 
@@ -262,7 +251,6 @@ def npz(path: Path, classes: int | None = None) -> Columns:
     stored = arrays.pop("classes", None)
     if classes is None:
         classes = int(columns["y"].max(initial=0)) + 1 if stored is None else stored.tolist()
-    declared("classes", classes, Count)
     extra = {k: v for k, v in arrays.items() if v.shape[:1] == (n,) and v.dtype.kind in "biuf"}
     x = to_bytes(x, str(path))
     return columns | {"x": x.transpose(0, 3, 1, 2) if colour else x, "classes": classes, "extra": extra}
@@ -292,14 +280,15 @@ _WRITERS = ("QMNIST/raw/qmnist-train-labels-idx2-int", "QMNIST/raw/qmnist-test-l
 LEAF = {"femnist_leaf": "femnist", "celeba_leaf": "celeba"}
 DATASETS = {
     "digits": Dataset(_digits),
-    "mnist": Dataset(_mnist, _MNIST),
+    "mnist": Dataset(partial(_idx, "mnist", _MNIST, 10), _MNIST),
     "mnist_writers": Dataset(_mnist_writers, (*_MNIST, *_WRITERS), npz=False),
-    "fashion_mnist": Dataset(_fashion_mnist, _FASHION),
+    "fashion_mnist": Dataset(partial(_idx, "fashion_mnist", _FASHION, 10), _FASHION),
     "emnist": Dataset(_emnist, _idx_files("EMNIST", "emnist-byclass-train", "emnist-byclass-test")),
     "usps": Dataset(_usps, ("USPS/usps.bz2", "USPS/usps.t.bz2")),
     "svhn": Dataset(_svhn, ("SVHN/train_32x32.mat", "SVHN/test_32x32.mat")),
-    "cifar10": Dataset(_cifar10, (*(f"cifar-10-batches-py/data_batch_{i}" for i in range(1, 6)),
-                                  "cifar-10-batches-py/test_batch", "cifar-10-batches-py/batches.meta")),
+    "cifar10": Dataset(partial(_cifar, "cifar10", "CIFAR10", 10), (
+        *(f"cifar-10-batches-py/data_batch_{i}" for i in range(1, 6)),
+        "cifar-10-batches-py/test_batch", "cifar-10-batches-py/batches.meta")),
     "cifar100": Dataset(_cifar100, tuple(f"cifar-100-python/{file}" for file in ("train", "test", "meta"))),
     "celeba": Dataset(_celeba, ("celeba/img_align_celeba", "celeba/list_attr_celeba.txt",
                                 "celeba/identity_CelebA.txt", "celeba/list_eval_partition.txt")),

@@ -67,17 +67,10 @@ def files(name: str) -> list[File]:
 
 
 def download(urls: tuple[str, ...], path: Path, md5: str) -> None:
-    """Bring one file to `path`.
+    """Bring one file to `path` from the first of the mirrors `urls` that delivers it.
 
-    Parameters
-    ----------
-    urls : tuple of str
-        Mirrors, tried in order.
-    path : Path
-        Where the file goes. A file already there with the right checksum is kept; any other is replaced, but
-        only once the new one is complete and verified.
-    md5 : str
-        Its checksum.
+    A file already there with the right checksum is kept; any other is replaced, but only once the new one is
+    complete and verified.
 
     Raises
     ------

@@ -1,7 +1,6 @@
 """Pictures in: every dataset becomes one :class:`Images` value, held as unsigned bytes.
 
-Nothing here touches the network except :func:`fetch`, and nothing happens at import. Files are looked for
-under one root: the argument, else ``$CFLKIT_DATA``, else ``~/.cache/cflkit``.
+Nothing here touches the network except :func:`fetch`, and nothing happens at import.
 """
 
 import inspect
@@ -106,10 +105,6 @@ def load(name: str | Path, root: str | Path | None = None, **options) -> Images:
         ``split`` for emnist ("byclass", "bymerge", "balanced", "letters", "digits", "mnist"); ``classes`` for
         a ``.npz`` (default: its own `classes`, else the largest label + 1).
 
-    Returns
-    -------
-    Images
-
     Raises
     ------
     FileNotFoundError
@@ -201,12 +196,7 @@ def status(root: str | Path | None = None) -> dict[str, str]:
 
 
 def need(name: str) -> None:
-    """Require that a dataset is on this machine, without reading it.
-
-    Parameters
-    ----------
-    name : str
-        As for :func:`load`.
+    """Require that a dataset, named as for :func:`load`, is on this machine, without reading it.
 
     Raises
     ------
@@ -219,14 +209,7 @@ def need(name: str) -> None:
 
 
 def fetch(name: str, root: str | Path | None = None) -> None:
-    """Download a dataset, unless it already loads. Files that are complete are kept; others start anew.
-
-    Parameters
-    ----------
-    name : str
-        One of :func:`names`.
-    root : path, optional
-        As for :func:`load`.
+    """Download one of :func:`names`, unless it already loads. Files that are complete are kept; others start anew.
 
     Raises
     ------

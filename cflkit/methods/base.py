@@ -4,6 +4,7 @@ from dataclasses import asdict
 from typing import ClassVar
 
 import torch
+from sklearn.cluster import KMeans
 from torch import Tensor
 
 from cflkit.checks import Checked, Count, require
@@ -75,8 +76,8 @@ class Method(Checked):
         return None
 
     def assignment(self, server: dict) -> Tensor | None:
-        """Cluster of every client (N,), -1 where unknown yet; None for methods that do not cluster."""
-        return None
+        """Cluster of every client (N,), -1 where unknown yet; what the state has as `assign`, None without."""
+        return server.get("assign")
 
     def log(self, server: dict) -> dict:
         """Numbers of the method's own for the history."""
@@ -104,13 +105,17 @@ class Clustered(Method):
     def serve(self, server, clients, net):
         return Pick(server[self.centres], server["assign"][clients])
 
-    def assignment(self, server):
-        return server["assign"]
-
 
 def one_for_all(vector: Tensor, clients: Tensor) -> Pick:
     """Serve the same vector (P,) to everybody."""
     return Pick(vector[None], torch.zeros(len(clients), dtype=torch.int64))
+
+
+def kmeans(points: Tensor, k: int, starts: int, net: Network) -> Tensor:
+    """Cluster (m,) of each of `points` (m, P) by k-means: the best of several `starts`, which the server draws."""
+    seed = int(net.rng("kmeans").integers(2**31))
+    found = KMeans(k, n_init=starts, random_state=seed).fit(points.cpu().numpy())
+    return torch.from_numpy(found.labels_).long()
 
 
 def recall(down: dict, memory: ChunkMemory, data: Data, local: Local) -> dict[str, Tensor]:

@@ -76,9 +76,6 @@ class CFL(Method):
     def serve(self, server, clients, net):
         return Pick(server["models"], server["assign"][clients])
 
-    def assignment(self, server):
-        return server["assign"]
-
 
 def cosines(updates: Tensor) -> Tensor:
     """Cosine matrix (n, n) of updates (n, P) in float64, clamped to [-1, 1]."""

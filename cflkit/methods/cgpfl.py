@@ -10,12 +10,7 @@ from cflkit.methods.lcfed import LCFed
 class CGPFLLike(LCFed):
     """LCFed without its global pull and with the full cosine: *like* CGPFL, whose step counts we could not read.
 
-    Parameters
-    ----------
-    k, mu, start_from, average
-        As in LCFed.
-    lam, rank
-        0 and None, which is what sets it apart.
+    All parameters are LCFed's. Of them `lam` is 0 and `rank` None, which is what sets it apart.
     """
 
     lam: float = 0.0

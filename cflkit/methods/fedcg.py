@@ -7,14 +7,13 @@ from typing import Literal
 
 import torch
 import torch.nn.functional as F
-from sklearn.cluster import KMeans
 from torch import Tensor
 from torch.func import functional_call
 
 from cflkit import rng
 from cflkit.checks import Count, Unit, Weight, require
 from cflkit.engine import metrics
-from cflkit.methods.base import Method, one_for_all
+from cflkit.methods.base import Method, kmeans, one_for_all
 from cflkit.methods.graph_layers import (
     TOGETHER,
     DomainClassifier,
@@ -106,13 +105,19 @@ class FedCG(Method):
         enough = self.clusters != "kmeans" or self.domains <= task.clients
         require(enough, "domains", self.domains, f"at most the number of clients, {task.clients}, for k-means")
 
-    def network(self, base: Model, shape) -> Model:
+    # what a cache holds outlives its method: few networks, since a full W is large
+    @lru_cache(maxsize=2)  # noqa: B019
+    def network(self, base: Model, shape: tuple[int, int, int]) -> Model:
         """The graph network around `base`, for images of that shape (C, H, W); its vectors hold all of it."""
-        return _network(self, base, tuple(shape))
+        pool = self.pool if self.clusters == "classifier" else None
+        options = {name: getattr(self, name) for name in
+                   ("domains", "layers", "soft", "gcn", "activation", "lam", "learn_lam", "residual")}  # fmt: skip
+        return base.like(lambda: GraphNetwork(base.make(), shape, pool=pool, **options))
 
-    def classifier(self, base: Model, shape) -> Model:
+    @lru_cache(maxsize=8)  # noqa: B019
+    def classifier(self, base: Model, shape: tuple[int, int, int]) -> Model:
         """The domain classifier; the teacher is one of its vectors."""
-        return _classifier(self, base, tuple(shape))
+        return base.like(lambda: DomainClassifier(shape, self.domains, self.pool))
 
     # ------------------------------------------------------------------ server
     def start(self, net):
@@ -129,9 +134,7 @@ class FedCG(Method):
         if self.clusters == "kmeans":
             known = {"initial": task.init()[0]}  # the common start comes from a shared seed
             models = net.call(torch.arange(task.clients), self.client_alone, known=known)["model"].dense()
-            seed = int(net.rng("kmeans").integers(2**31))
-            groups = KMeans(self.domains, n_init=10, random_state=seed).fit(models.cpu().numpy())
-            server["assign"] = torch.from_numpy(groups.labels_).long()
+            server["assign"] = kmeans(models, self.domains, 10, net)
         return server
 
     def round(self, server, clients, net):
@@ -226,9 +229,6 @@ class FedCG(Method):
         graph = self.network(model, x.shape[1:])
         return functional_call(graph.lent().eval(), graph.views(vector), (x, domain))
 
-    def assignment(self, server):
-        return server.get("assign")
-
     def log(self, server):
         """The round's training images by domain, as clients counted them, and lambda of every graph layer."""
         if "lam" not in server:  # before round 1
@@ -253,16 +253,3 @@ class _Tagged:
     def __getitem__(self, i: int) -> tuple[Tensor, Tensor]:
         x, y = self._data[i]
         return x, y + self._data.classes * self._domain[i]
-
-
-@lru_cache(maxsize=2)  # a full W is large
-def _network(method: FedCG, base: Model, shape: tuple[int, int, int]) -> Model:
-    pool = method.pool if method.clusters == "classifier" else None
-    options = {name: getattr(method, name) for name in
-               ("domains", "layers", "soft", "gcn", "activation", "lam", "learn_lam", "residual")}  # fmt: skip
-    return base.like(lambda: GraphNetwork(base.make(), shape, pool=pool, **options))
-
-
-@lru_cache(maxsize=8)
-def _classifier(method: FedCG, base: Model, shape: tuple[int, int, int]) -> Model:
-    return base.like(lambda: DomainClassifier(shape, method.domains, method.pool))

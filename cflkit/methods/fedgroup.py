@@ -3,13 +3,12 @@
 from dataclasses import dataclass, replace
 
 import torch
-from sklearn.cluster import KMeans
 from torch import Tensor
 from torch.nn.functional import normalize
 
 from cflkit.checks import Count
 from cflkit.engine.rows import Pick
-from cflkit.methods.base import Clustered
+from cflkit.methods.base import Clustered, kmeans
 
 
 @dataclass(frozen=True)
@@ -42,9 +41,7 @@ class FedGroup(Clustered):
         first = torch.from_numpy(drawn).sort().values
         up = net.call(first, self.client_pretrain, down={"model": initial})
         updates = up["model"].dense() - initial
-        seed = int(net.rng("kmeans").integers(2**31))
-        points = edc(updates, self.k).cpu().numpy()
-        group = torch.from_numpy(KMeans(self.k, n_init=20, random_state=seed).fit(points).labels_).long()
+        group = kmeans(edc(updates, self.k), self.k, 20, net)
         models = up["model"].mean_by(group, self.k, keep=initial.expand(self.k, -1))
         assign = torch.full((n,), -1)
         assign[first] = group

@@ -4,13 +4,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 import torch
-from sklearn.cluster import KMeans
 from torch import Tensor
 
 from cflkit.checks import Count, Weight, require
 from cflkit.engine.rows import Pick
 from cflkit.engine.sgd import Prox
-from cflkit.methods.base import Clustered, recall
+from cflkit.methods.base import Clustered, kmeans, recall
 from cflkit.methods.matching import alignable, matched_mean
 
 
@@ -66,9 +65,7 @@ class FeSEM(Clustered):
             assign = torch.from_numpy(net.rng("partition").integers(self.k, size=len(everybody)))
         else:
             points = torch.stack([w[self.seen(net.task.model)] for w in up["model"]])
-            seed = int(net.rng("kmeans").integers(2**31))
-            found = KMeans(self.k, n_init=20, random_state=seed).fit(points.cpu().numpy())
-            assign = torch.from_numpy(found.labels_).long()
+            assign = kmeans(points, self.k, 20, net)
         return self.centred(up, assign, common.expand(self.k, -1), net.task.model) | {"assign": assign}
 
     def round(self, server, clients, net):

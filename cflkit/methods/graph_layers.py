@@ -19,17 +19,9 @@ TOGETHER = 256  # images that are classified, or given kernels of their own, at 
 class DomainClassifier(nn.Module):
     """Tells D domains apart: convolutions 3 x 3, 32 and 64, average pooling, linear (Section 4.1).
 
-    The paper does not say over what it pools. Pooled over the whole image, an untrained classifier puts nearly
-    every image in one domain; 2 x 2 pooling keeps where things are. Every image is standardised first.
-
-    Parameters
-    ----------
-    shape : tuple of int
-        (C, H, W) of an image.
-    domains : int
-        Number of logits (D).
-    pool : {"local", "global"}
-        Average over 2 x 2 pixels and flatten, or over all pixels.
+    The paper does not say over what it pools: 2 x 2 pixels ("local"), which keeps where things are, or the whole
+    image ("global"), where an untrained classifier puts nearly every image in one domain. Every image, of that
+    `shape` (C, H, W), is standardised first.
     """
 
     def __init__(self, shape: tuple[int, int, int], domains: int, pool: str):
@@ -53,27 +45,19 @@ class GraphLayer(nn.Module):
     """The D domain-specific versions of one layer, joined by a graph convolution (Eqs. 4 and 5).
 
     With q the number of weights and biases of the layer, V is (D, q), one row a domain, and what is used in its
-    place is sigma(A V W). W starts at the identity, so that training starts at plain residual adapters. Each row of
-    V is a draw by the layer's own initialisation, which for a normalisation is a constant: see :meth:`scatter`.
+    place is sigma(A V W); the paper's ReLU makes all of it non-negative. W starts at the identity, so that training
+    starts at plain residual adapters. Each row of V is a draw by the layer's own initialisation, which for a
+    normalisation is a constant: see :meth:`scatter`. Parameters not listed are those of
+    :class:`~cflkit.methods.fedcg.FedCG`.
 
     Parameters
     ----------
     layer : nn.Conv2d or nn.BatchNorm2d
         The layer that it is added to. Of a normalisation only scale and offset are per domain; all domains share
         the statistics.
-    domains : int
-        D.
     gcn : {"full", "bottleneck", "per_filter", "none"}
         W is q x q; I + W1 W2 through q/16 dimensions, q^2/8 entries; one matrix for all output channels, which
         mixes the inputs of a filter and leaves biases alone; or absent.
-    activation : {"relu", "identity"}
-        sigma. The paper's ReLU makes every domain-specific weight non-negative.
-    lam : float
-        Weight lambda of the residual, at the start.
-    learn_lam : bool
-        Train lambda too.
-    residual : bool
-        Add to the layer (FedCG); otherwise stand in for it (the paper's ablation "GCN").
     """
 
     def __init__(self, layer, domains, gcn="full", activation="relu", lam=1.0, learn_lam=True, residual=True):
@@ -169,22 +153,15 @@ class GraphNetwork(nn.Module):
     """A network with graph layers, and the student that tells them an image's domain.
 
     Parameters are those of `base` first, under ``agnostic``, then V, W and lambda of each layer under ``graph``,
-    then the ``student``; the adjacency A is a buffer, since no gradient passes into it.
+    then the ``student``; the adjacency A is a buffer, since no gradient passes into it. Parameters not listed are
+    those of :class:`~cflkit.methods.fedcg.FedCG`.
 
     Parameters
     ----------
     base : nn.Module
-        The network; changed in place.
-    shape : tuple of int
-        (C, H, W) of an image.
-    domains : int
-        D.
-    layers : {"last", "all", "batchnorm"}
-        Which layers become graph layers, see :func:`replaced`.
+        The network, for images of that `shape` (C, H, W); changed in place.
     pool : {"local", "global"} or None
         The student's pooling; None for no student.
-    soft : bool
-        At test, mix the domains by the student's probabilities instead of taking its first choice.
     **graph
         Arguments of :class:`GraphLayer`.
     """
@@ -229,21 +206,9 @@ class GraphNetwork(nn.Module):
         logits = torch.cat([self.student(piece) for piece in x.split(TOGETHER)])
         return logits.softmax(1) if self.soft else logits.argmax(1)
 
-    def V(self) -> Tensor:
-        """All domain-specific parameters (D, q), layer after layer: what Eq. (6) compares."""
-        return torch.cat([layer.V for layer in self.graph], 1)
-
 
 def replaced(base: nn.Module, layers: str) -> dict[str, nn.Module]:
-    """The layers that get domain-specific parameters, by name, in order.
-
-    Parameters
-    ----------
-    base : nn.Module
-        A network.
-    layers : {"last", "all", "batchnorm"}
-        The last convolution; every convolution and batch normalisation; or only the latter.
-    """
+    """The layers of `base` that get domain-specific parameters, by name, in order; `layers` is FedCG's."""
     kinds = {"last": nn.Conv2d, "all": (nn.Conv2d, nn.BatchNorm2d), "batchnorm": nn.BatchNorm2d}
     found = {name: module for name, module in base.named_modules() if isinstance(module, kinds[layers])}
     require(bool(found), "layers", layers, f"found in the model; {type(base).__name__} has no such layer")
@@ -251,17 +216,10 @@ def replaced(base: nn.Module, layers: str) -> dict[str, nn.Module]:
 
 
 def adjacency(distance: Tensor, beta: float) -> Tensor:
-    """Eq. (6) and below it: A (D, D) with beta on the diagonal, elsewhere by inverse distance; rows sum to 1.
+    """Eq. (6) and below it: A (D, D) with beta on the diagonal, elsewhere by inverse `distance` (D, D) of domains.
 
-    A distance of 0 counts as 1e-8, or (1 - beta) times infinity would spoil even beta = 1. One domain alone is
-    its own neighbour, [[1]].
-
-    Parameters
-    ----------
-    distance : Tensor (D, D)
-        Between domains.
-    beta : float
-        Weight of the self-connection.
+    Rows sum to 1. A distance of 0 counts as 1e-8, or (1 - beta) times infinity would spoil even beta = 1. One
+    domain alone is its own neighbour, [[1]].
     """
     if len(distance) == 1:
         return torch.ones_like(distance)

@@ -63,8 +63,10 @@ def align(vectors: Iterable[Tensor], centres: Iterable[Tensor], model: Model) ->
             cost = torch.stack([torch.cdist(_units(g, layer), _units(v, layer)).square() for g, v in pairs])
             best = np.stack([linear_sum_assignment(c)[1] for c in cost.cpu().numpy()])
             orders = torch.from_numpy(best).to(out.device)
-        for views, order in zip(mine, orders, strict=True):  # so do the numbers of a normalisation
-            _permute(views, layer, order)
+        for views, order in zip(mine, orders, strict=True):  # so does all that a layer has for each unit
+            for name in ("weight", "bias", "running_mean", "running_var"):
+                if (value := views.get(f"{layer}.{name}")) is not None:
+                    value.copy_(value[order])
     return out
 
 
@@ -88,13 +90,6 @@ def alignable(model: Model, shape: tuple[int, int, int]) -> bool:
 def _layers(model: Model) -> list[str]:
     """Names of what has a weight, in order."""
     return [name.removesuffix(".weight") for name in model.parameters if name.endswith(".weight")]
-
-
-def _permute(views: dict[str, Tensor], layer: str, order: Tensor) -> None:
-    """Put all that a layer has for each unit into that order."""
-    for name in ("weight", "bias", "running_mean", "running_var"):
-        if (value := views.get(f"{layer}.{name}")) is not None:
-            value.copy_(value[order])
 
 
 def _units(views: dict[str, Tensor], layer: str) -> Tensor:

@@ -75,6 +75,3 @@ class OracleClusters(Method):
 
     def serve(self, server, clients, net):
         return Pick(server["models"], server["assign"][clients])
-
-    def assignment(self, server):
-        return server["assign"]

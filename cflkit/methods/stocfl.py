@@ -230,9 +230,6 @@ class StoCFL(Method):
     def shared(self, server):
         return server["omega"]
 
-    def assignment(self, server):
-        return server["assign"]
-
     def log(self, server):
         return {"objective": server["objective"]}
 

@@ -73,7 +73,6 @@ class Model:
         tensors = dict(self.module.named_parameters()) | dict(self.module.named_buffers())
         self.parameters = [name for name, p in self.module.named_parameters() if p.requires_grad]
         require(bool(self.parameters), "model", type(self.module).__name__, "a network with something to train")
-        self._frozen = {name for name, p in self.module.named_parameters() if not p.requires_grad}
         self.carried = [n for n, t in tensors.items() if n not in self.parameters and t.is_floating_point()]
         self.shapes = {name: tensors[name].shape for name in self.parameters + self.carried}
         self.spans, end = {}, 0
@@ -82,9 +81,7 @@ class Model:
             end += shape.numel()
         self.size = end
         self.trainable = sum(self.shapes[name].numel() for name in self.parameters)
-        kinds = list(self.module.modules())
-        self.has_dropout = any(isinstance(m, nn.modules.dropout._DropoutNd) for m in kinds)
-        self.has_batchnorm = any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in kinds)
+        self.has_dropout = any(isinstance(m, nn.modules.dropout._DropoutNd) for m in self.module.modules())
 
     def __reduce__(self):
         """Another process builds it anew; weights are no part of it."""
@@ -156,16 +153,13 @@ class Model:
         return copy.deepcopy(self._skeletons[quick])
 
     def bound(self, vector: Tensor, quick: bool = False) -> nn.Module:
-        """Return a module whose parameters and buffers *are* `vector`: training it moves the vector in place.
-
-        A `quick` one is quickened, if the model has a way to.
-        """
+        """Return a module whose parameters and buffers *are* `vector`: training it moves the vector in place."""
         module = self.skeleton(quick)
         for name, view in self.views(vector).items():
             path, _, attribute = name.rpartition(".")
             owner = module.get_submodule(path)
             if attribute in owner._parameters:
-                owner._parameters[attribute] = nn.Parameter(view, requires_grad=name not in self._frozen)
+                owner._parameters[attribute] = nn.Parameter(view, requires_grad=name in self.parameters)
             else:
                 owner._buffers[attribute] = view
         return module

@@ -1,8 +1,8 @@
 """The networks of the five papers.
 
-`build` makes any of them for images of any sensible shape; all return logits, and in all of them the decision
-layer, an ``nn.Linear``, is the last submodule with parameters, so that "last layer" can be read off the
-parameter order. The parameter counts below are for the papers' image shapes and class counts.
+`build` makes any of them for images of any sensible shape. All of them map images ``(n, C, H, W)`` to logits
+``(n, classes)``, and the decision layer, an ``nn.Linear``, is the last submodule with parameters, so that "last
+layer" can be read off the parameter order. The parameter counts below are for the papers' images and classes.
 
 ============================  =================================================  ==========
 name                          used by                                            parameters
@@ -49,7 +49,6 @@ class MLP(nn.Module):
         self.decision = nn.Linear(width, classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Logits ``(n, classes)`` of images ``(n, C, H, W)``."""
         return self.decision(F.relu(self.hidden(x.flatten(1))))
 
 
@@ -72,7 +71,6 @@ class LeNet(nn.Module):
         self.decision = nn.Linear(84, classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Logits ``(n, classes)`` of images ``(n, C, H, W)``."""
         x = F.max_pool2d(F.relu(self.conv1(x)), 2)
         x = F.max_pool2d(F.relu(self.conv2(x)), 2).flatten(1)
         return self.decision(F.relu(self.fc2(F.relu(self.fc1(x)))))
@@ -102,7 +100,6 @@ class StoCFLFemnist(nn.Module):
             nn.init.xavier_uniform_(layer.weight)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Logits ``(n, classes)`` of images ``(n, C, H, W)``."""
         x = F.max_pool2d(F.relu(self.conv2(F.relu(self.conv1(x)))), 2)
         return self.decision(F.relu(self.fc(self.dropout(x).flatten(1))))
 
@@ -122,7 +119,6 @@ class LeafFemnist(nn.Module):
         self.decision = nn.Linear(width, classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Logits ``(n, classes)`` of images ``(n, C, H, W)``."""
         return self.classify(self.fc(self.features(x)))
 
     def features(self, x: Tensor) -> Tensor:
@@ -152,19 +148,13 @@ class LeafCelebA(nn.Module):
     def __init__(self, shape: Shape, classes: int, running: bool):
         super().__init__()
         channels, height, width = shape
-        self.blocks = nn.ModuleList(
-            nn.ModuleDict(
-                {
-                    "conv": nn.Conv2d(incoming, 32, 3, padding=1),
-                    "norm": nn.BatchNorm2d(32, track_running_stats=running),
-                }
-            )
-            for incoming in (channels, 32, 32, 32)
-        )
+        self.blocks = nn.ModuleList()
+        for incoming in (channels, 32, 32, 32):
+            norm = nn.BatchNorm2d(32, track_running_stats=running)
+            self.blocks.append(nn.ModuleDict({"conv": nn.Conv2d(incoming, 32, 3, padding=1), "norm": norm}))
         self.decision = nn.Linear(32 * -(-height // 16) * -(-width // 16), classes)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Logits ``(n, classes)`` of images ``(n, C, H, W)``."""
         for block in self.blocks:
             x = F.relu(F.max_pool2d(block["norm"](block["conv"](x)), 2, ceil_mode=True))
         return self.decision(x.flatten(1))
@@ -259,11 +249,6 @@ def build(name: str, shape: Shape = (1, 28, 28), classes: int = 10) -> nn.Module
     classes : int
         Number of logits.
 
-    Returns
-    -------
-    nn.Module
-        Maps images ``(n, C, H, W)`` to logits ``(n, classes)``.
-
     Raises
     ------
     ValueError
@@ -273,12 +258,8 @@ def build(name: str, shape: Shape = (1, 28, 28), classes: int = 10) -> nn.Module
     require(bool(wide) or name in _NETS, "name", name, f"one of {', '.join(_NETS)}, or mlp<width>")
     require(not wide or len(wide[1]) < 6, "name", name, "at most mlp99999")
     least, make = (1, partial(MLP, width=int(wide[1]))) if wide else _NETS[name]
-    require(
-        len(shape) == 3 and shape[0] >= 1 and min(shape[1:]) >= least,
-        "shape",
-        tuple(shape),
-        f"(channels, height, width) with at least {least} x {least} pixels for {name}",
-    )
+    allowed = f"(channels, height, width) with at least {least} x {least} pixels for {name}"
+    require(len(shape) == 3 and shape[0] >= 1 and min(shape[1:]) >= least, "shape", tuple(shape), allowed)
     require(classes >= 2, "classes", classes, "at least 2")
     net = make(tuple(shape), classes)
     for module in net.modules():
