@@ -233,7 +233,7 @@ class Kernels:
 
         self.plan, self.dtype = plan, dtype
         self.lanes = machine.width // dtype.itemsize
-        places = places_of(plan, self.lanes)
+        places = places_of(plan, self.lanes)[-1]
         self._sizes = places.kept, places.passing
         name = key(plan, dtype, machine)
         code = kept(name, lambda: compiled(plan, dtype, machine))
