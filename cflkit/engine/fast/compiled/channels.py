@@ -4,6 +4,8 @@
 image is an array (rows, columns, channels), its own and not one of W in lock-step, and no lane is idle whether a
 batch has 10 images or 16. A network of such convolutions is ``Plan.wide``; all others keep images in the lanes
 (:mod:`cflkit.engine.fast.compiled.kernels`, which explains the rest), and so do the dense layers behind these.
+Where filters do not fill a vector, the lanes that are left over hold zeros. That still is faster for the few images
+that whole groups leave over, as a batch of 50 does 2.
 
 **Weights** are needed in vectors, too: of filters on the way ahead, of input channels on the way back. They are
 copied to such an order once a call, as (place of the kernel, channel, filter) or (place, filter, channel). The
@@ -21,6 +23,7 @@ image's pixels, then over images. Lanes never add up among each other, so their 
 from __future__ import annotations  # LLVM's types are named in annotations; the book's pages do without the package
 
 from collections.abc import Callable
+from itertools import accumulate, groupby, pairwise
 
 from cflkit.engine.fast.compiled import kernels
 from cflkit.engine.fast.compiled.kernels import Buffer, Kernel, pool, through, tiles
@@ -42,6 +45,8 @@ class Places:
     ahead, back, grown : list of Buffer
         A convolution's weights (place, channel, filter) and (place, filter, channel); derivatives by them, as the
         first.
+    biases, grown_biases : list of Buffer
+        Its biases, and derivatives by them.
     apart : int
         Numbers from one image to the next.
     dense : kernels.Places or None
@@ -50,41 +55,40 @@ class Places:
         Numbers in each arena.
     """
 
-    def __init__(self, plan: Plan, lanes: int):
-        self.apart = self._passed = 0
+    def __init__(self, plan: Plan, lanes: int, kept: int = 0, passing: int = 0):
+        self._begin, self.apart, self._passed = kept, 0, passing
         layers = plan.convolutions
-        height, width = plan.shape[1:]
-        ends = [(height, width, plan.shape[0])] + [_last(layer.out) for layer in layers]
-        # derivatives by images come in whole vectors
-        whole = [(height, width, -(-plan.shape[0] // lanes) * lanes), *ends[1:]]
-        self.values = [self._room(True, shape) for shape in ends]
-        self.winners = [self._room(True, _last(layer.out)) for layer in layers]
-        last = len(layers)
-        self.slopes = [self._room(i in (0, last), shape) for i, shape in enumerate(whole)]
-        self.full = [self._room(False, _last(layer.full)) if layer.pool else slope
+
+        def last(shape: Shape) -> Shape:  # channels last, in whole vectors
+            return shape[1], shape[2], -(-shape[0] // lanes) * lanes
+
+        outputs = [last(layer.out) for layer in layers]
+        taps = [layer.kernel[0] * layer.kernel[1] for layer in layers]
+        self.values = [self._room(True, shape) for shape in [(*plan.shape[1:], plan.shape[0]), *outputs]]
+        self.winners = [self._room(True, shape) for shape in outputs]
+        self.slopes = [self._room(i in (0, len(layers)), shape)
+                       for i, shape in enumerate([last(plan.shape), *outputs])]  # fmt: skip
+        self.full = [self._room(False, last(layer.full)) if layer.pool else slope
                      for layer, slope in zip(layers, self.slopes[1:], strict=True)]  # fmt: skip
-        self.rows = [self._room(False, (2, layer.full[2], layer.filters)) for layer in layers]
-        sizes = [(layer.kernel[0] * layer.kernel[1], shape[2], layer.filters)
-                 for layer, shape in zip(layers, ends, strict=False)]  # fmt: skip
+        self.rows = [self._room(False, (2, layer.full[2], shape[2]))
+                     for layer, shape in zip(layers, outputs, strict=True)]  # fmt: skip
+        sizes = [(n, layer.shape[0], shape[2]) for n, layer, shape in zip(taps, layers, outputs, strict=True)]
         self.ahead, self.grown = ([self._room(False, size) for size in sizes] for _ in range(2))
-        self.back = [self._room(False, (size[0], size[2], shape[2]))
-                     for size, shape in zip(sizes, whole, strict=False)]  # fmt: skip
-        self.kept, self.passing = self.apart * lanes, self._passed
+        self.back = [self._room(False, (n, layer.filters, slope.shape[2]))
+                     for n, layer, slope in zip(taps, layers, self.slopes, strict=False)]  # fmt: skip
+        self.biases, self.grown_biases = (
+            [self._room(False, (1, 1, shape[2])) for shape in outputs] for _ in range(2))
+        self.kept, self.passing = kept + self.apart * lanes, self._passed
         self.dense = None
-        if len(plan.layers) > last:
+        if len(plan.layers) > len(layers):
             self.dense = kernels.Places(plan.rest(), lanes, self.kept, self.passing)
             self.kept, self.passing = self.dense.kept, self.dense.passing
 
     def _room(self, kept: bool, shape: Shape) -> Buffer:
-        found = Buffer(kept, self.apart if kept else self._passed, 1, shape)
+        found = Buffer(kept, self._begin + self.apart if kept else self._passed, 1, shape)
         size = -(-found.size // kernels.LINE) * kernels.LINE
         self.apart, self._passed = self.apart + kept * size, self._passed + (not kept) * size
         return found
-
-
-def _last(shape: Shape) -> Shape:
-    """Channels last."""
-    return shape[1], shape[2], shape[0]
 
 
 # ---------------------------------------------------------------------- changes of order
@@ -106,13 +110,16 @@ def ordered(code: Code, buffer: Buffer, channels: int, name: str, out: bool) -> 
     return f.end()
 
 
-def pack_ahead(f: Kernel, layer: Conv, ahead: Buffer) -> None:
+def pack_ahead(f: Kernel, layer: Conv, ahead: Buffer, biases: Buffer) -> None:
     """Order the weights for :func:`convolve`, the last place of the kernel first."""
     (channels, _, _), taps = layer.shape, layer.kernel[0] * layer.kernel[1]
-    with f.loop(0, layer.filters, f.lanes) as k, f.loop(0, channels) as c, f.loop(0, taps) as tap:
-        for j in range(f.lanes):
-            weight = f.number(f.w, ((k + j) * channels + c) * taps + tap + layer.weight)
-            f.put_number(weight, f.arena(ahead), ahead.at(tap * -1 + (taps - 1), c, k + j))
+    for first, count, size in tiles(layer.filters, f.lanes):
+        with f.loop(0, count) as t, f.loop(0, channels) as c, f.loop(0, taps) as tap:
+            for k in (t * size + (first + j) for j in range(size)):
+                weight = f.number(f.w, (k * channels + c) * taps + tap + layer.weight)
+                f.put_number(weight, f.arena(ahead), ahead.at(tap * -1 + (taps - 1), c, k))
+    with f.loop(0, layer.filters) as k:
+        f.put_number(f.number(f.w, k + layer.bias), f.arena(biases), biases.at(0, 0, k))
 
 
 def pack_back(f: Kernel, layer: Conv, back: Buffer) -> None:
@@ -123,20 +130,27 @@ def pack_back(f: Kernel, layer: Conv, back: Buffer) -> None:
         f.put_number(weight, f.arena(back), back.at(tap, k, c))
 
 
-def add_grown(f: Kernel, layer: Conv, grown: Buffer) -> None:
-    """Add what :func:`convolve_weights` has summed up to the gradient; it becomes 0."""
+def add_grown(f: Kernel, layer: Conv, grown: Buffer, grown_biases: Buffer) -> None:
+    """Add what one image after the other has summed up to the gradient; it becomes 0."""
     (channels, _, _), taps = layer.shape, layer.kernel[0] * layer.kernel[1]
-    with f.loop(0, layer.filters, f.lanes) as k, f.loop(0, channels) as c, f.loop(0, taps) as tap:
-        for j in range(f.lanes):
-            place = ((k + j) * channels + c) * taps + tap + layer.weight
-            more = f.number(f.arena(grown), grown.at(tap, c, k + j))
-            f.put_number(f.b.fadd(f.number(f.g, place), more), f.g, place)
-        f.put(f.constant(0.0), grown, grown.at(tap, c, k))
+
+    def add(place, buffer: Buffer, index) -> None:
+        f.put_number(f.b.fadd(f.number(f.g, place), f.number(f.arena(buffer), index)), f.g, place)
+
+    for first, count, size in tiles(layer.filters, f.lanes):
+        with f.loop(0, count) as t, f.loop(0, channels) as c, f.loop(0, taps) as tap:
+            for k in (t * size + (first + j) for j in range(size)):
+                add((k * channels + c) * taps + tap + layer.weight, grown, grown.at(tap, c, k))
+    with f.loop(0, layer.filters) as k:
+        add(k + layer.bias, grown_biases, grown_biases.at(0, 0, k))
+    for buffer in (grown, grown_biases):
+        with f.loop(0, buffer.size, f.lanes) as i:
+            f.put(f.constant(0.0), buffer, i + buffer.start)
 
 
 # ---------------------------------------------------------------------- one image
 def convolve(f: Kernel, layer: Conv, source: Buffer, target: Buffer, winners: Buffer, rows: Buffer,
-             ahead: Buffer) -> None:  # fmt: skip
+             ahead: Buffer, biases: Buffer) -> None:  # fmt: skip
     """Convolution, ReLU and pooling: two rows at a time, which are still near when they are pooled."""
     lanes, reach = f.lanes, tuple(k - 1 - p for k, p in zip(layer.kernel, layer.padding, strict=True))
     height, width, filters = target.shape
@@ -145,7 +159,7 @@ def convolve(f: Kernel, layer: Conv, source: Buffer, target: Buffer, winners: Bu
             k = t * (size * lanes) + first * lanes
 
             def bias(j, k=k):
-                return f.vector(f.w, k + (j * lanes + layer.bias), loose=True)
+                return f.get(biases, biases.at(0, 0, k + j * lanes))
 
             def done(x, j, value, k=k, y=y):
                 value = f.rectified(value, value) if layer.relu else value
@@ -185,7 +199,7 @@ def _row(f: Kernel, kernel: tuple[int, int], reach: tuple[int, int], source: Buf
     done : function of (x, vector, sum)
         What becomes of them.
     """
-    (below, beside, channels), (high, wide), (up, left) = source.shape, kernel, reach
+    (below, beside, apart), (high, wide), (up, left), channels = source.shape, kernel, reach, weights.shape[1]
     (y, width), (k, size) = row, vectors
     y = y + up
     for begin, count, step, meets in kernels.across(width, left, wide, beside, (f.code.registers - 4) // 2):
@@ -201,7 +215,7 @@ def _row(f: Kernel, kernel: tuple[int, int], reach: tuple[int, int], source: Buf
                         place, corner = weights.at(u * wide + v, c, k), source.at(u * -1 + y, x + (left - v), c)
                         here = [f.get(weights, place + j * f.lanes) for j in range(size)]
                         for p in near:
-                            pixel = f.weight(f.arena(source), corner + p * channels)
+                            pixel = f.weight(f.arena(source), corner + p * apart)
                             for j in range(size):
                                 sums[p][j].add_product(pixel, here[j])
             for p in range(len(meets)):
@@ -209,7 +223,8 @@ def _row(f: Kernel, kernel: tuple[int, int], reach: tuple[int, int], source: Buf
                     done(x + p, j, sums[p][j].get())
 
 
-def spread(f: Kernel, layer: Conv, target: Buffer, winners: Buffer, slopes: Buffer, full: Buffer) -> None:
+def spread(f: Kernel, layer: Conv, target: Buffer, winners: Buffer, slopes: Buffer, full: Buffer,
+           grown_biases: Buffer) -> None:  # fmt: skip
     """Take derivatives back through pooling and ReLU; those by the biases are their sums."""
     height, width, filters = target.shape
     with f.loop(0, filters, f.lanes) as k:
@@ -221,39 +236,57 @@ def spread(f: Kernel, layer: Conv, target: Buffer, winners: Buffer, slopes: Buff
                 corners = [full.at(y, x, k)]
             total.add(through(f, layer, f.get(slopes, slopes.at(y, x, k)), (y, x, k), corners, target, winners,
                               full))  # fmt: skip
-        place = k + layer.bias
-        f.put_vector(f.b.fadd(f.vector(f.g, place, loose=True), total.get()), f.g, place, loose=True)
+        place = grown_biases.at(0, 0, k)
+        f.put(f.b.fadd(f.get(grown_biases, place), total.get()), grown_biases, place)
 
 
 def convolve_weights(f: Kernel, layer: Conv, source: Buffer, full: Buffer, grown: Buffer) -> None:
     """Add the derivatives by a convolution's weights.
 
     A tile is six input channels times four vectors of filters (two, where there are 16 registers) at one place of
-    the kernel, summed over the pixels that this place meets.
+    the kernel, summed over the pixels that this place meets; of fewer channels, as many places of a kernel's row.
     """
-    (channels, height, width), (filters, below, beside) = layer.shape, layer.full
+    (channels, height, width), (below, beside, filters) = layer.shape, full.shape
     (high, wide), (up, left), lanes = layer.kernel, layer.padding, f.lanes
-    with f.loop(0, high) as u, f.loop(0, wide) as v:
-        # rows and columns of outputs whose input is inside the image
+    together = 4 if f.code.registers > 16 else 2
+    with f.loop(0, high) as u:
+        # rows of outputs whose input is inside the image
         top, bottom = f.most(u * -1 + up, 0), f.least(u * -1 + (height + up), below)
-        first, last = f.most(v * -1 + left, 0), f.least(v * -1 + (width + left), beside)
-        with f.when(top, "<", bottom), f.when(first, "<", last):
-            for c0, c_tiles, some in tiles(channels, 6):
-                for k0, k_tiles, vectors in tiles(filters // lanes, 4 if f.code.registers > 16 else 2):
-                    with f.loop(0, c_tiles) as i, f.loop(0, k_tiles) as j:
+        for c0, c_tiles, some in tiles(channels, 6):
+            for k0, k_tiles, vectors in tiles(filters // lanes, together):
+                for taps in _runs(wide, 6 * together // (some * vectors)):
+                    with f.when(top, "<", bottom), f.loop(0, c_tiles) as i, f.loop(0, k_tiles) as j:
                         c, k = i * some + c0, j * (vectors * lanes) + k0 * lanes
-                        sums = [[Sum(f, f.constant(0.0)) for _ in range(vectors)] for _ in range(some)]
-                        with f.loop(top, bottom) as y, f.loop(first, last) as x:
-                            corner, spot = source.at(y + u - up, x + v - left, c), full.at(y, x, k)
-                            slopes = [f.get(full, spot + n * lanes) for n in range(vectors)]
-                            for m in range(some):
-                                pixel = f.weight(f.arena(source), corner + m)
-                                for total, slope in zip(sums[m], slopes, strict=True):
-                                    total.add_product(pixel, slope)
-                        for m in range(some):
-                            for n, total in enumerate(sums[m]):
+                        sums = {(v, m): [Sum(f, f.constant(0.0)) for _ in range(vectors)]
+                                for v in taps for m in range(some)}  # fmt: skip
+                        with f.loop(top, bottom) as y:
+                            for first, last, meets in _columns(taps, width, left, beside):
+                                with f.loop(first, last) as x:
+                                    corner, spot = source.at(y + u - up, x + (-left), c), full.at(y, x, k)
+                                    slopes = [f.get(full, spot + n * lanes) for n in range(vectors)]
+                                    for v in meets:
+                                        for m in range(some):
+                                            pixel = f.weight(f.arena(source), corner + (v * source.shape[2] + m))
+                                            for total, slope in zip(sums[v, m], slopes, strict=True):
+                                                total.add_product(pixel, slope)
+                        for (v, m), totals in sums.items():
+                            for n, total in enumerate(totals):
                                 place = grown.at(u * wide + v, c + m, k + n * lanes)
                                 f.put(f.b.fadd(f.get(grown, place), total.get()), grown, place)
+
+
+def _runs(total: int, most: int) -> list[range]:
+    """Cut 0..total into ranges of at most `most`."""
+    return [range(first + i * size, first + (i + 1) * size) for first, count, size in tiles(total, most)
+            for i in range(count)]  # fmt: skip
+
+
+def _columns(taps: range, width: int, left: int, beside: int) -> list[tuple[int, int, list[int]]]:
+    """Columns of outputs (first, behind the last) and which kernel columns among `taps` meet a pixel there."""
+    meets = [[v for v in taps if 0 <= x + v - left < width] for x in range(beside)]
+    runs = [(here, len(list(same))) for here, same in groupby(meets)]
+    ends = list(accumulate((count for _, count in runs), initial=0))
+    return [(first, last, here) for (here, _), (first, last) in zip(runs, pairwise(ends), strict=True) if here]
 
 
 def convolve_inputs(f: Kernel, layer: Conv, full: Buffer, to: Buffer, back: Buffer) -> None:

@@ -23,6 +23,7 @@ instruction.
 
 from __future__ import annotations  # LLVM's types are named in annotations; the book's pages do without the package
 
+import copy
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -117,6 +118,13 @@ class Places:
                      for layer, shape, slope in zip(layers, pooled, self.slopes[1:], strict=True)]  # fmt: skip
         widest = max([layer.inputs for layer in layers if isinstance(layer, Dense)], default=0)
         self.turned = self._room(False, (-(-widest // lanes) * lanes, 1, 1))
+
+    def behind(self, n: int) -> Places:
+        """The same without the first `n` layers."""
+        rest = copy.copy(self)
+        rest.values, rest.winners, rest.slopes, rest.full = (
+            each[n:] for each in (self.values, self.winners, self.slopes, self.full))
+        return rest
 
     def _room(self, kept: bool, shape: Shape, padding: tuple[int, int] = (0, 0)) -> Buffer:
         found = Buffer(kept, self.kept if kept else self.passing, self.lanes, shape, padding)

@@ -233,7 +233,7 @@ class Kernels:
 
         self.plan, self.dtype = plan, dtype
         self.lanes = machine.width // dtype.itemsize
-        places = places_of(plan, self.lanes)
+        places = places_of(plan, self.lanes)[-1]
         self._sizes = places.kept, places.passing
         name = key(plan, dtype, machine)
         code = kept(name, lambda: compiled(plan, dtype, machine))
@@ -261,7 +261,9 @@ class Kernels:
 
     def room(self, images: int) -> Tensor:
         """Make an arena that keeps the forward pass of so many images."""
-        return aligned(-(-images // self.lanes) * self._sizes[0], self.dtype)
+        # zeros are counted on around images in lanes only
+        make = torch.empty if self.plan.wide else torch.zeros
+        return aligned(-(-images // self.lanes) * self._sizes[0], self.dtype, make)
 
     def look(self, w: Tensor, x: Tensor, order: np.ndarray | None = None, keep: Tensor | None = None) -> Tensor:
         """Outputs (n, ...) of the last layer for the images x[order], all of them if None.
@@ -369,9 +371,9 @@ class Kernels:
             require(labels[0] >= 0 and labels[1] < classes, "y", labels, f"within 0..{classes - 1}")
 
 
-def aligned(size: int, dtype: torch.dtype) -> Tensor:
-    """Zeros that begin where a cache line does."""
-    raw = torch.zeros(size + 64, dtype=dtype)
+def aligned(size: int, dtype: torch.dtype, make: Callable = torch.zeros) -> Tensor:
+    """What `make` makes, from where a cache line begins."""
+    raw = make(size + 64, dtype=dtype)
     skip = -raw.data_ptr() % 64 // dtype.itemsize
     return raw[skip : skip + size]
 

@@ -103,11 +103,15 @@ class Plan:
         return replace(self, shape=layers[-1].out, layers=self.layers[len(layers) :])
 
     @property
-    def wide(self) -> bool:
-        """Whether channels go into the lanes: all filters fill whole vectors, and every output meets a pixel."""
+    def near(self) -> bool:
+        """Whether there are convolutions, and every output of theirs meets a pixel."""
         layers = self.convolutions
-        near = all(p < k for layer in layers for p, k in zip(layer.padding, layer.kernel, strict=True))
-        return bool(layers) and near and all(layer.filters % FILTERS == 0 for layer in layers)
+        return bool(layers) and all(p < k for c in layers for p, k in zip(c.padding, c.kernel, strict=True))
+
+    @property
+    def wide(self) -> bool:
+        """Whether channels go into the lanes for all images: their filters fill whole vectors."""
+        return self.near and all(layer.filters % FILTERS == 0 for layer in self.convolutions)
 
 
 def plan_of(module: nn.Module, shape: Shape) -> Plan | None:

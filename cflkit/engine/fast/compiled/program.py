@@ -17,6 +17,8 @@ from cflkit.engine.fast.compiled.kernels import Buffer, Kernel
 from cflkit.engine.fast.compiled.plan import Conv, Dense, Plan
 from cflkit.engine.fast.compiled.writing import I32, I64, POINTER, Code, Function, Int, Sum
 
+WIDEST = 64  # bytes of the widest vector; up to a quarter of its images go one by one where whole groups leave them
+
 
 # ---------------------------------------------------------------------- in and out
 def _image(f: Function, order: ir.Value, count: Int, lane) -> Int:
@@ -166,8 +168,8 @@ class Stages:
         ``(kept, x, order, count)``: put images into the arena.
     give, take, show : Function
         ``(kept, passing, table, count)``: outputs to a table, derivatives by them from one, those by images to one.
-    logits : tuple of Buffer
-        The outputs and the derivatives by them, if images are in the lanes there.
+    begin, logits : tuple of Buffer
+        The inputs and the derivatives by them; the outputs and those by them. If images are in the lanes there.
     """
 
     pack_ahead: Function
@@ -180,6 +182,7 @@ class Stages:
     give: Function
     take: Function
     show: Function | None
+    begin: tuple[Buffer, Buffer] | None
     logits: tuple[Buffer, Buffer] | None
 
 
@@ -192,15 +195,19 @@ def _kernel(code: Code, kernel: Callable, i: int, *arguments) -> Function:
 
 
 def _chain(code: Code, name: str, parts: list[Function], kinds: str = "ppppi") -> Function:
-    """A function ``(w, g, kept, passing, ...)`` that calls functions of these four one after the other."""
+    """A function ``(w, g, kept, passing, ...)`` that calls functions of these one after the other."""
     f = Function(code, name, kinds)
     for part in parts:
-        f.call(part, *f.arguments[:4])
+        f.call(part, *f.arguments[: len(part.arguments)])
     return f.end()
 
 
-def by_images(code: Code, plan: Plan, places: kernels.Places, behind: bool = False) -> Stages:
-    """The stages of a network with images in the lanes, or of the dense layers `behind` the convolutions of one."""
+def by_images(code: Code, plan: Plan, places: kernels.Places, dense: Stages | None = None,
+              behind: bool = False) -> Stages:  # fmt: skip
+    """The stages of a network with images in the lanes.
+
+    Either of all its layers, or of its convolutions and then the `dense` ones, or of those that come `behind`.
+    """
     ahead: list[Function] = []
     back: list[Function] = []
     to_images: list[Function] = []
@@ -221,25 +228,29 @@ def by_images(code: Code, plan: Plan, places: kernels.Places, behind: bool = Fal
             ahead.append(_kernel(code, kernels.dense, i, layer, source, target))
         back = [through, by_weights, *([by_inputs] if i or behind else []), *back]
         to_images = [through, by_inputs, *to_images]
+    if dense:
+        ahead, back, to_images = [*ahead, dense.forward], [dense.backward, *back], [dense.towards, *to_images]
     return Stages(
         *(_chain(code, f"{name}_nothing", [], "pppp") for name in ("pack_ahead", "pack_back", "finish")),
         *(_chain(code, f"{name}_by_images", parts)
           for name, parts in (("forward", ahead), ("backward", back), ("towards", to_images))),
         None if behind else gather(code, plan, values[0]),
-        rows(code, values[-1], "give", out=True), rows(code, slopes[-1], "take", out=False),
-        None if behind else rows(code, slopes[0], "show", out=True), (values[-1], slopes[-1]),
+        dense.give if dense else rows(code, values[-1], "give", out=True),
+        dense.take if dense else rows(code, slopes[-1], "take", out=False),
+        None if behind else rows(code, slopes[0], "show", out=True),
+        (values[0], slopes[0]), dense.logits if dense else (values[-1], slopes[-1]),
     )  # fmt: skip
 
-def by_channels(code: Code, plan: Plan, places: channels.Places) -> Stages:
-    """The stages of a wide network: convolutions image by image, dense layers with images in the lanes."""
-    dense = by_images(code, plan.rest(), places.dense, behind=True) if places.dense else None
+
+def by_channels(code: Code, plan: Plan, places: channels.Places, dense: Stages | None) -> Stages:
+    """The stages of a network whose convolutions go image by image; `dense` layers have images in the lanes."""
     packs, ahead, back, to_images = _one_image(code, plan, places)
-    values, slopes, apart = places.values, places.slopes, places.apart
+    values, slopes, apart, features = places.values, places.slopes, places.apart, plan.convolutions[-1].filters
     size, pixels = plan.shape[0], plan.shape[0] * plan.shape[1] * plan.shape[2]
     image_in = channels.ordered(code, values[0], size, "image_in", out=False)
     image_out = channels.ordered(code, slopes[0], size, "image_out", out=True)
-    features_out = channels.ordered(code, values[-1], values[-1].shape[2], "features_out", out=True)
-    features_in = channels.ordered(code, slopes[-1], slopes[-1].shape[2], "features_in", out=False)
+    features_out = channels.ordered(code, values[-1], features, "features_out", out=True)
+    features_in = channels.ordered(code, slopes[-1], features, "features_in", out=False)
 
     read = Function(code, "gather", "pppi")
     kept, x, order, count = read.arguments
@@ -250,7 +261,7 @@ def by_channels(code: Code, plan: Plan, places: channels.Places) -> Stages:
     kept, count = forward.arguments[2], forward.arguments[4]
     _for_each(forward, ahead, apart)
     if dense:
-        begin = places.dense.values[0].start
+        begin = dense.begin[0].start
         with forward.loop(0, code.lanes) as lane:  # lanes that are left over hold the last image
             image = forward.at(kept, forward.least(lane, count - 1) * apart)
             forward.call(features_out, image, forward.at(kept, lane + begin), code.lanes)
@@ -262,7 +273,7 @@ def by_channels(code: Code, plan: Plan, places: channels.Places) -> Stages:
         if dense:
             f.call(getattr(dense, name), *f.arguments)
             with f.loop(0, count) as n:
-                table = f.at(passing, n + places.dense.slopes[0].start)
+                table = f.at(passing, n + dense.begin[1].start)
                 f.call(features_in, f.at(kept, n * apart), table, code.lanes)
         _for_each(f, parts, apart)
         ways.append(f.end())
@@ -270,7 +281,7 @@ def by_channels(code: Code, plan: Plan, places: channels.Places) -> Stages:
         *packs, forward.end(), *ways, read.end(),
         dense.give if dense else _each_row(code, "give", features_out, apart, plan.outputs),
         dense.take if dense else _each_row(code, "take", features_in, apart, plan.outputs),
-        _each_row(code, "show", image_out, apart, pixels), dense.logits if dense else None,
+        _each_row(code, "show", image_out, apart, pixels), None, dense.logits if dense else None,
     )  # fmt: skip
 
 
@@ -285,11 +296,13 @@ def _one_image(code: Code, plan: Plan, places: channels.Places) -> tuple[list[Fu
         source, target, slope, to = values[i], values[i + 1], slopes[i + 1], slopes[i]
         winners, full, grown = places.winners[i], places.full[i], places.grown[i]
         weights, turned = places.ahead[i], places.back[i]
-        pack_ahead.append(_kernel(code, channels.pack_ahead, i, layer, weights))
+        biases, grown_biases = places.biases[i], places.grown_biases[i]
+        pack_ahead.append(_kernel(code, channels.pack_ahead, i, layer, weights, biases))
         pack_back.append(_kernel(code, channels.pack_back, i, layer, turned))
-        finish.append(_kernel(code, channels.add_grown, i, layer, grown))
-        ahead.append(_kernel(code, channels.convolve, i, layer, source, target, winners, places.rows[i], weights))
-        through = _kernel(code, channels.spread, i, layer, target, winners, slope, full)
+        finish.append(_kernel(code, channels.add_grown, i, layer, grown, grown_biases))
+        ahead.append(_kernel(code, channels.convolve, i, layer, source, target, winners, places.rows[i], weights,
+                             biases))  # fmt: skip
+        through = _kernel(code, channels.spread, i, layer, target, winners, slope, full, grown_biases)
         by_weights = _kernel(code, channels.convolve_weights, i, layer, source, full, grown)
         by_inputs = _kernel(code, channels.convolve_inputs, i, layer, full, to, turned)
         back = [through, by_weights, *([by_inputs] if i else []), *back]
@@ -317,16 +330,30 @@ def _each_row(code: Code, name: str, copy: Function, apart: int, length: int) ->
 
 
 # ---------------------------------------------------------------------- the whole network
-def places_of(plan: Plan, lanes: int) -> kernels.Places | channels.Places:
-    """Where everything of a plan lies."""
-    return channels.Places(plan, lanes) if plan.wide else kernels.Places(plan, lanes)
+Places = kernels.Places | channels.Places
+
+
+def places_of(plan: Plan, lanes: int) -> tuple[Places, ...]:
+    """Where everything of a plan lies: first for most images, then for the few that whole groups leave over."""
+    if plan.wide:
+        return (channels.Places(plan, lanes),)
+    most = kernels.Places(plan, lanes)
+    apart = plan.near and isinstance(plan.layers[-1], Dense)
+    return (most, channels.Places(plan.front(), lanes, most.kept, most.passing)) if apart else (most,)
 
 
 def write(code: Code, plan: Plan) -> None:
     """Write all that is called from outside; :mod:`cflkit.engine.fast.compiled.library` says what each does."""
-    stages = (by_channels if plan.wide else by_images)(code, plan, places_of(plan, code.lanes))
+    most, *few = places_of(plan, code.lanes)
+    dense = None
+    if plan.convolutions and isinstance(plan.layers[-1], Dense):
+        behind = most.dense if plan.wide else most.behind(len(plan.convolutions))
+        dense = by_images(code, plan.rest(), behind, behind=True)
+    front = plan.front() if dense else plan
+    stages = (by_channels if plan.wide else by_images)(code, front, most, dense)
+    left = by_channels(code, front, few[0], dense) if few else None
 
-    f = Function(code, "look", "pppipppip")
+    f = Function(code, "look", "pppipppip", outside=True)
     w, g, kept, apart, passing, x, order, n, out = f.arguments
     f.call(stages.pack_ahead, w, g, kept, passing)
     with f.loop(0, n, code.lanes) as at:
@@ -336,7 +363,7 @@ def write(code: Code, plan: Plan) -> None:
         f.call(stages.give, mine, passing, f.at(out, at * plan.outputs), count)
     f.end()
 
-    f = Function(code, "back", "pppippi")
+    f = Function(code, "back", "pppippi", outside=True)
     w, g, kept, apart, passing, table, n = f.arguments
     f.call(stages.pack_back, w, g, kept, passing)
     with f.loop(0, n, code.lanes) as at:
@@ -346,7 +373,7 @@ def write(code: Code, plan: Plan) -> None:
     f.call(stages.finish, w, g, kept, passing)
     f.end()
 
-    f = Function(code, "pixels", "pppippip")
+    f = Function(code, "pixels", "pppippip", outside=True)
     w, g, kept, apart, passing, table, n, out = f.arguments
     pixels = plan.shape[0] * plan.shape[1] * plan.shape[2]
     f.call(stages.pack_back, w, g, kept, passing)
@@ -357,27 +384,46 @@ def write(code: Code, plan: Plan) -> None:
         f.call(stages.show, mine, passing, f.at(out, at * pixels), count)
     f.end()
     if isinstance(plan.layers[-1], Dense):
-        _training(code, plan, stages)
+        _training(code, plan, stages, left)
 
 
-def _training(code: Code, plan: Plan, stages: Stages) -> None:
+def _training(code: Code, plan: Plan, stages: Stages, left: Stages | None) -> None:
     """Write what needs logits: the gradient of a batch, and steps of gradient descent."""
     differ = softmax(code, plan.outputs, *stages.logits)
-    slope = Function(code, "slope", "pppppppir")
-    w, g, kept, passing, x, y, order, n, scale = slope.arguments
-    slope.call(stages.pack_ahead, w, g, kept, passing)
-    slope.call(stages.pack_back, w, g, kept, passing)
-    with slope.loop(0, n, code.lanes) as at:
-        count, mine = slope.least(n - at, code.lanes), slope.at(order, at, I64)
-        slope.call(stages.read, kept, x, mine, count)
-        slope.call(stages.forward, w, g, kept, passing, count)
-        slope.call(differ, kept, passing, y, mine, count, scale)
-        slope.call(stages.backward, w, g, kept, passing, count)
-    slope.call(stages.finish, w, g, kept, passing)
+
+    def groups(name: str, stages: Stages) -> Function:
+        """Write ``name(w, g, kept, passing, x, y, order, begin, end, scale)``: add the gradient of these images."""
+        f = Function(code, name, "pppppppiir")
+        w, g, kept, passing, x, y, order, begin, end, scale = f.arguments
+        f.call(stages.pack_ahead, w, g, kept, passing)
+        f.call(stages.pack_back, w, g, kept, passing)
+        with f.loop(begin, end, code.lanes) as at:
+            count, mine = f.least(end - at, code.lanes), f.at(order, at, I64)
+            f.call(stages.read, kept, x, mine, count)
+            f.call(stages.forward, w, g, kept, passing, count)
+            f.call(differ, kept, passing, y, mine, count, scale)
+            f.call(stages.backward, w, g, kept, passing, count)
+        f.call(stages.finish, w, g, kept, passing)
+        return f.end()
+
+    slope = Function(code, "slope", "pppppppir", outside=True)
+    *given, n, scale = slope.arguments
+    most, apart = groups("groups", stages), left and groups("few", left)
+    if apart is None:
+        slope.call(most, *given, 0, n, scale)
+    else:
+        # the same images on every processor, so that sums have one order
+        over = Int(slope, slope.b.and_(n.value, ir.Constant(I64, WIDEST // code.size - 1)))
+        few = slope.b.icmp_signed("<=", over.value, ir.Constant(I64, WIDEST // code.size // 4))
+        whole = n - Int(slope, slope.b.select(few, over.value, ir.Constant(I64, 0)))
+        with slope.when(whole, ">", 0):
+            slope.call(most, *given, 0, whole, scale)
+        with slope.when(whole, "<", n):
+            slope.call(apart, *given, whole, n, scale)
     slope.end()
 
     step, to_anchor, aside = update(code, plan.size), pull(code), shift(code, plan.size)
-    f = Function(code, "train", "ppppppppp" + "i" + "rrri" + "ippp" + "ip")
+    f = Function(code, "train", "ppppppppp" + "i" + "rrri" + "ippp" + "ip", outside=True)
     w, m, g, kept, passing, x, y, order, bounds = f.arguments[:9]
     steps, lr, momentum, decay, nesterov, pulls, anchors, spans, strengths, shifted, by = f.arguments[9:]
     with f.loop(0, steps) as s:

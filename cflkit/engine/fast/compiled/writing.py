@@ -104,15 +104,19 @@ class Function:
     code : Code
         The module it joins.
     name : str
-        How it is called from outside.
+        How it is called.
     kinds : str
         A letter for each argument: a pointer "p", a whole number "i", a number "r".
+    outside : bool
+        Whether it is called from outside; of the others, LLVM drops what nobody calls.
     """
 
-    def __init__(self, code: Code, name: str, kinds: str):
+    def __init__(self, code: Code, name: str, kinds: str, outside: bool = False):
         self.code, self.lanes = code, code.lanes
         types = [{"p": POINTER, "i": I64, "r": code.number}[kind] for kind in kinds]
+        name = code.module.get_unique_name(name)  # a network may have the same kernel in two layouts
         self.made = ir.Function(code.module, ir.FunctionType(ir.VoidType(), types), name)
+        self.made.linkage = "" if outside else "internal"
         self.top = self.made.append_basic_block()  # where room for the sums is reserved
         self._first = self.made.append_basic_block()
         self.b = ir.IRBuilder(self._first)
