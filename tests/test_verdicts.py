@@ -8,7 +8,7 @@ import pytest
 import yaml
 from made import record
 
-from cflkit.workbook import ledger, papers, records, schema, titles, verdicts
+from cflkit.workbook import ledger, marks, papers, records, schema, titles, verdicts
 
 ROOT = Path(__file__).resolve().parents[1]
 P = "mdicfl_rotmnist_r100"
@@ -458,7 +458,7 @@ def test_claims_are_counted_by_kind(learnt, monkeypatch):
 
 def test_stored_verdicts_claim_no_more_than_three_seeds_allow():
     for paper in schema.CHAPTERS:
-        for claim, found in verdicts.verdicts(paper):
+        for claim, found in marks.verdicts(paper):
             decided = [part for part in found.parts if part.tested and not part.preliminary]
             inside = found.outcome in (verdicts.CONSISTENT, verdicts.INCONSISTENT, verdicts.VACUOUS)
             firm = not found.preliminary and found.outcome != verdicts.UNTESTED and not inside
@@ -471,7 +471,7 @@ def test_stored_verdicts_claim_no_more_than_three_seeds_allow():
 def test_titles_claim_no_more_than_three_seeds_allow():
     """Counted from the runs: what no three seeds decide is preliminary or open in the chapter's mark."""
     for paper in schema.CHAPTERS:
-        theirs = [found for claim, found in verdicts.verdicts(paper) if not claim.get("ours")]
+        theirs = [found for claim, found in marks.verdicts(paper) if not claim.get("ours")]
         runs = [part.runs for found in theirs for part in found.parts if part.tested and not part.printed]
         most = max((len({run["seed"] for run in few}) for few in runs), default=0)
         mark = ledger.mark(paper)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from cflkit.checks import known, require
 from cflkit.workbook import protocols, records
+from cflkit.workbook.marks import kind, mark, says, tally, verdicts
 from cflkit.workbook.measured import PLAIN, Measured, fits, measured, number, problems
 from cflkit.workbook.papers import PAPERS, entries, found, matching, printed, printed_numbers, stated
 from cflkit.workbook.schema import claims, left_out, tables
@@ -25,12 +26,7 @@ from cflkit.workbook.verdicts import (
     agreement,
     decide,
     judge,
-    kind,
-    mark,
-    says,
-    tally,
     too_early,
-    verdicts,
 )
 
 __all__ = [

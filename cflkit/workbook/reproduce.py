@@ -107,16 +107,9 @@ def alone(run: Path) -> Iterator[None]:
         yield
 
 
-def reproduce(
-    table: str,
-    seeds: Sequence[int] | None = None,
-    minutes: float | None = None,
-    *,
-    pool: Pool | None = None,
-    out: Path = records.FOLDER,
-    checkpoints: Path = CHECKPOINTS,
-    **how,
-) -> int:
+def reproduce(table: str, seeds: Sequence[int] | None = None, minutes: float | None = None, *,
+              pool: Pool | None = None, out: Path = records.FOLDER, checkpoints: Path = CHECKPOINTS,
+              **how) -> int:  # fmt: skip
     """Run what a table lacks, cheapest first, and pass over what another process is at work on.
 
     A line is printed for each run that begins, with its time as this machine's last runs make it likely, and for
