@@ -97,7 +97,7 @@ def test_equals_the_lean_path(data, name, optimiser, sizes):
 @pytest.mark.parametrize("momentum", [{}, {"momentum": 0.9}, {"momentum": 0.9, "nesterov": True}])
 @pytest.mark.parametrize("pull", [0.0, 0.5])
 def test_equals_torch_and_runs_in_lockstep(momentum, pull, lockstep, monkeypatch):
-    monkeypatch.setattr(convolution, "TOGETHER", 2)
+    monkeypatch.setattr(convolution, "CLIENTS_TOGETHER", 2)
     model, data = leaf(), Chunk([5, 21, 3, 4])  # the second sees 42 rows, more than half of 80
     optimiser, start = SGD(0.1, epochs=2, batch_size=2, weight_decay=0.1, **momentum), model.init(3)
     trainer = local(model, optimiser, "auto")

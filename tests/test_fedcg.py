@@ -212,7 +212,7 @@ CASES = [(convnet, "last"), (convnet, "all"), (normnet, "batchnorm"), (normnet, 
 @pytest.mark.parametrize("residual", [True, False])
 def test_a_mixture_of_layers_is_a_layer_of_mixtures(base, layers, residual, float64, monkeypatch):
     """sum_d w_d f(z; V_d) = f(z; sum_d w_d V_d), biases included, over what the ReLU has left of V."""
-    monkeypatch.setattr(graph_layers, "TOGETHER", 4)
+    monkeypatch.setattr(graph_layers, "IMAGES_TOGETHER", 4)
     net = network(base, layers=layers, residual=residual, scatter=0.05)
     seen = {}
 

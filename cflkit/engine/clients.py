@@ -1,6 +1,7 @@
 """What clients hold: their images, as a model sees them."""
 
-from collections.abc import Sequence
+import copy
+from collections.abc import Callable, Sequence
 from functools import cached_property
 
 import torch
@@ -87,6 +88,13 @@ class Data:
         only, positions = slice(i, i + 1), self._positions
         part = Data(self._samples, self.clients[only], self._pixels, self.classes, positions and positions[only])
         part._moved = self._moved[only]
+        return part
+
+    def relabelled(self, label: Callable[[int, Tensor], Tensor]) -> "Data":
+        """The same images, with ``label(i, y)`` (n_i,) in place of the labels y of the chunk's client i."""
+        part = copy.copy(self)
+        part._moved = [(raw, label(i, y)) for i, (raw, y) in enumerate(self._moved)]
+        part.kept = {}
         return part
 
     def split(self, share: float, seed: int) -> tuple["Data", "Data"]:

@@ -15,7 +15,7 @@ from cflkit.checks import Count, Unit, Weight, require
 from cflkit.engine import metrics
 from cflkit.methods.base import Method, kmeans, one_for_all
 from cflkit.methods.graph_layers import (
-    TOGETHER,
+    IMAGES_TOGETHER,
     DomainClassifier,
     GraphNetwork,
     adjacency,
@@ -190,7 +190,9 @@ class FedCG(Method):
         begin = torch.cat([down[name] for name in parts])
         domain = self.label(down, data, local.model)
         objective = partial(self.objective, data.classes, self.lr_student / local.optimiser.lr)
-        trained = local.sgd(begin, _Tagged(data, domain), objective=objective, model=graph).dense()
+        # a label carries the image's domain too
+        tagged = data.relabelled(lambda i, y: y + data.classes * domain[i])
+        trained = local.sgd(begin, tagged, objective=objective, model=graph).dense()
         counts = torch.stack([F.one_hot(d, self.domains).sum(0) for d in domain])
         return {name: trained[:, span] for name, span in parts.items() if name != "A"} | {"images": counts}
 
@@ -203,10 +205,8 @@ class FedCG(Method):
             return down["cluster"].repeat_interleave(data.sizes).to(base.device).split(data.sizes.tolist())
         classifier = self.classifier(base, data.shape)
         with torch.no_grad():
-            return [
-                torch.cat([classifier.forward(down["teacher"], x).argmax(1) for x in data[i][0].split(TOGETHER)])
-                for i in range(len(data))
-            ]
+            pieces = (data[i][0].split(IMAGES_TOGETHER) for i in range(len(data)))
+            return [torch.cat([classifier.forward(down["teacher"], x).argmax(1) for x in each]) for each in pieces]
 
     def objective(self, classes: int, ratio: float, module: GraphNetwork, x: Tensor, tagged: Tensor) -> Tensor:
         """Loss of a batch: the network's, and the student's (Eq. 3) times lr_student / lr.
@@ -236,20 +236,3 @@ class FedCG(Method):
         counts = server["images"]
         shares = {"largest_share": metrics.largest_share(counts), "entropy": metrics.entropy(counts)}
         return {"images": counts.tolist(), **shares, "lam": server["lam"]}
-
-
-class _Tagged:
-    """A chunk's data whose labels carry the image's domain too: y + classes * domain."""
-
-    def __init__(self, data, domain: Sequence[Tensor]):
-        self._data, self._domain = data, domain
-
-    def __getattr__(self, name):
-        return getattr(self._data, name)
-
-    def __len__(self) -> int:
-        return len(self._data)
-
-    def __getitem__(self, i: int) -> tuple[Tensor, Tensor]:
-        x, y = self._data[i]
-        return x, y + self._data.classes * self._domain[i]

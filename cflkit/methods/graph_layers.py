@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from cflkit.checks import require
 
-TOGETHER = 256  # images that are classified, or given kernels of their own, at a time; bounds memory
+IMAGES_TOGETHER = 256  # images that are classified, or given kernels of their own, at a time; bounds memory
 
 
 class DomainClassifier(nn.Module):
@@ -126,7 +126,7 @@ class GraphLayer(nn.Module):
                     passes.append(F.conv2d(x[images], weight[0], *(b[0] for b in bias), **self.place))
             return torch.cat(passes)[order.argsort()]
         pieces = []
-        for piece, w in zip(x.split(TOGETHER), domain.split(TOGETHER), strict=True):
+        for piece, w in zip(x.split(IMAGES_TOGETHER), domain.split(IMAGES_TOGETHER), strict=True):
             # a convolution is linear in its kernel: sum_d w_d conv(x; V_d) = conv(x; sum_d w_d V_d)
             weight, *bias = self._parts(w @ theta)
             n, groups = len(piece), len(piece) * self.place["groups"]
@@ -203,7 +203,7 @@ class GraphNetwork(nn.Module):
         """Domains of test images: the student's weights (n, D), or its choices (n,); all alike without one."""
         if self.student is None:
             return x.new_full((len(x), self.domains), 1 / self.domains)
-        logits = torch.cat([self.student(piece) for piece in x.split(TOGETHER)])
+        logits = torch.cat([self.student(piece) for piece in x.split(IMAGES_TOGETHER)])
         return logits.softmax(1) if self.soft else logits.argmax(1)
 
 

@@ -44,7 +44,7 @@ from cflkit.models import networks as models
 from cflkit.models.flat import Model
 
 LARGE = 2**20  # weights from which a dense layer is kept as factors
-TOGETHER = 10  # clients in lock-step
+CLIENTS_TOGETHER = 10  # clients in lock-step
 FACTOR_NUMBERS = 2**26  # that the factors of the clients in lock-step may take
 
 
@@ -251,7 +251,7 @@ class DenseFactors(Trainer):
             else:
                 self.train_one(work, i, out[i])
         for r, members in groups.items():
-            together = max(1, min(TOGETHER, FACTOR_NUMBERS // (max(rows[i] for i in members) * (o + d))))
+            together = max(1, min(CLIENTS_TOGETHER, FACTOR_NUMBERS // (max(rows[i] for i in members) * (o + d))))
             for at in range(0, len(members), together):
                 chosen = members[at : at + together]
                 for i, made in zip(chosen, _lockstep(out, start.table[r], chosen, work, rows), strict=True):
