@@ -111,7 +111,7 @@ def one_for_all(vector: Tensor, clients: Tensor) -> Pick:
     return Pick(vector[None], torch.zeros(len(clients), dtype=torch.int64))
 
 
-def kmeans(points: Tensor, k: int, starts: int, net: Network) -> Tensor:
+def kmeans(points: Tensor, k: int, net: Network, starts: int = 20) -> Tensor:
     """Cluster (m,) of each of `points` (m, P) by k-means: the best of several `starts`, which the server draws."""
     seed = int(net.rng("kmeans").integers(2**31))
     found = KMeans(k, n_init=starts, random_state=seed).fit(points.cpu().numpy())

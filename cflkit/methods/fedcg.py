@@ -134,7 +134,7 @@ class FedCG(Method):
         if self.clusters == "kmeans":
             known = {"initial": task.init()[0]}  # the common start comes from a shared seed
             models = net.call(torch.arange(task.clients), self.client_alone, known=known)["model"].dense()
-            server["assign"] = kmeans(models, self.domains, 10, net)
+            server["assign"] = kmeans(models, self.domains, net, 10)
         return server
 
     def round(self, server, clients, net):

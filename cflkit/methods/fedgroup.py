@@ -41,7 +41,7 @@ class FedGroup(Clustered):
         first = torch.from_numpy(drawn).sort().values
         up = net.call(first, self.client_pretrain, down={"model": initial})
         updates = up["model"].dense() - initial
-        group = kmeans(edc(updates, self.k), self.k, 20, net)
+        group = kmeans(edc(updates, self.k), self.k, net)
         models = up["model"].mean_by(group, self.k, keep=initial.expand(self.k, -1))
         assign = torch.full((n,), -1)
         assign[first] = group

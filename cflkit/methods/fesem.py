@@ -65,7 +65,7 @@ class FeSEM(Clustered):
             assign = torch.from_numpy(net.rng("partition").integers(self.k, size=len(everybody)))
         else:
             points = torch.stack([w[self.seen(net.task.model)] for w in up["model"]])
-            assign = kmeans(points, self.k, 20, net)
+            assign = kmeans(points, self.k, net)
         return self.centred(up, assign, common.expand(self.k, -1), net.task.model) | {"assign": assign}
 
     def round(self, server, clients, net):
