@@ -286,7 +286,7 @@ def by_channels(code: Code, plan: Plan, places: channels.Places, dense: Stages |
 
 
 def _one_image(code: Code, plan: Plan, places: channels.Places) -> tuple[list[Function], ...]:
-    """Kernels of a wide network: packing; one image ahead, back, and towards it."""
+    """Kernels for one image: packing; ahead, back, and towards it."""
     pack_ahead, pack_back, finish = parts = [], [], []
     ahead: list[Function] = []
     back: list[Function] = []
