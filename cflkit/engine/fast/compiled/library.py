@@ -1,6 +1,6 @@
 """How kernels are compiled, kept and called.
 
-Writing the instructions and having LLVM turn them into machine code takes about half a second a network, so the
+Writing the instructions and having LLVM turn them into machine code takes about a second a network, so the
 result, an *object* as any compiler makes it, is kept in the user's cache folder. Its name is a digest of all it
 depends on: the plan, the precision, the kind of processor, LLVM's version and the text of this package. Loading
 it takes milliseconds. It is code that will run, so it is read only from a folder that nobody else may write to, and
