@@ -242,7 +242,8 @@ def main() -> None:
     plan = yaml.safe_load(asked.plan.read_text())
     stems = {Path(path).stem for path in plan["tests"]}
     if unknown := [name for name in asked.name if name not in stems]:
-        parser.error(f"no file is called {', '.join(unknown)}; there are {', '.join(sorted(stems))}")
+        named = f"no file of {asked.plan.name} is called {', '.join(unknown)}"
+        parser.error(f"{named}; there are {', '.join(sorted(stems))}")
     tests = {path: t for path, t in plan["tests"].items() if not asked.name or Path(path).stem in asked.name}
     why = {(path, r["line"], r["change"]): r["why"] for path, reasons in plan["reasons"].items() for r in reasons}
 

@@ -734,11 +734,13 @@ def test_double_precision_says_nothing(monkeypatch, caplog):
     assert not caplog.records
 
 
+@needs_llvm
 @pytest.mark.parametrize(("triple", "has", "said"), [
     ("aarch64-apple-darwin", {}, "not tried on aarch64-apple-darwin"), ("x86_64-linux", {"avx2": True}, "AVX2"),
 ])  # fmt: skip
 def test_other_processors_are_left_alone(triple, has, said, monkeypatch):
-    binding = pytest.importorskip("llvmlite.binding")
+    from llvmlite import binding
+
     monkeypatch.setattr(binding, "get_process_triple", lambda: triple)
     monkeypatch.setattr(binding, "get_host_cpu_features", lambda: has)
     for function in (library.missing, library.machines):

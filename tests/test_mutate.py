@@ -160,4 +160,4 @@ def test_whatever_runs_for_ever_or_cannot_be_imported_is_noticed(tmp_path):
 def test_a_name_that_no_file_has_is_refused(tmp_path):
     done = report(tmp_path, "--all", "nonsense")
     assert done.returncode == 2 and not done.stdout
-    assert done.stderr.endswith("error: no file is called nonsense; there are line, short\n")
+    assert done.stderr.endswith("error: no file of plan.yaml is called nonsense; there are line, short\n")
