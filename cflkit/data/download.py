@@ -67,10 +67,17 @@ def files(name: str) -> list[File]:
 
 
 def download(urls: tuple[str, ...], path: Path, md5: str) -> None:
-    """Bring one file to `path` from the first of the mirrors `urls` that delivers it.
+    """Bring one file to `path`.
 
-    A file already there with the right checksum is kept; any other is replaced, but only once the new one is
-    complete and verified.
+    Parameters
+    ----------
+    urls : tuple of str
+        Mirrors, tried in order.
+    path : Path
+        Where the file goes. A file already there with the right checksum is kept; any other is replaced, but
+        only once the new one is complete and verified.
+    md5 : str
+        Its checksum.
 
     Raises
     ------

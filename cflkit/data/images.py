@@ -196,7 +196,12 @@ def status(root: str | Path | None = None) -> dict[str, str]:
 
 
 def need(name: str) -> None:
-    """Require that a dataset, named as for :func:`load`, is on this machine, without reading it.
+    """Require that a dataset is on this machine, without reading it.
+
+    Parameters
+    ----------
+    name : str
+        As for :func:`load`.
 
     Raises
     ------
@@ -209,7 +214,14 @@ def need(name: str) -> None:
 
 
 def fetch(name: str, root: str | Path | None = None) -> None:
-    """Download one of :func:`names`, unless it already loads. Files that are complete are kept; others start anew.
+    """Download a dataset, unless it already loads. Files that are complete are kept; others start anew.
+
+    Parameters
+    ----------
+    name : str
+        One of :func:`names`.
+    root : path, optional
+        As for :func:`load`.
 
     Raises
     ------

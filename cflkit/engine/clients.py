@@ -16,7 +16,15 @@ IMAGES_AT_ONCE = 2048  # in one forward pass of an evaluation or a full gradient
 
 
 class Pixels:
-    """From a federation's pixels to what a model sees: (pixel / scale - mean) / std, in its precision and place."""
+    """From raw pixels to what a model sees: (pixel / scale - mean) / std, in the run's precision and place.
+
+    Parameters
+    ----------
+    federation : Federation
+        Whose scale, mean and standard deviation are used.
+    model : Model
+        Whose precision and device are used.
+    """
 
     def __init__(self, federation: Federation, model: Model):
         def shaped(value):

@@ -365,7 +365,18 @@ def simulate(method, federation: Federation, **settings) -> History:
 
 
 def check_device(device: str | torch.device) -> None:
-    """Require that a device is here: the CPU, or a GPU that PyTorch sees; a ``ValueError`` says so if not."""
+    """Require that a device is here.
+
+    Parameters
+    ----------
+    device : str or torch.device
+        The CPU, or a GPU by its number.
+
+    Raises
+    ------
+    ValueError
+        PyTorch sees no such device.
+    """
     kind, _, number = str(device).partition(":")
     gpus = torch.cuda.device_count()
     ok = kind == "cpu" or (kind == "cuda" and (number or "0").isdigit() and int(number or 0) < gpus)
