@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cflkit.engine import network
+from cflkit.engine.clients import Pixels
 from cflkit.engine.memory import Memory
 from cflkit.engine.network import Network
 from cflkit.engine.rows import Pick, Rows
@@ -317,3 +318,12 @@ def test_a_full_disk_is_named(monkeypatch, tmp_path):
     monkeypatch.setattr(network, "SPILL_BYTES", 0)
     with pytest.raises(OSError, match=str(tmp_path)):
         make().call(torch.arange(2), lambda *_: {"x": random_rows(2, 5000)})
+
+
+@pytest.mark.parametrize(("mean", "std"), [(0.0, 1.0), (0.0, 2.0), (0.25, 1.0), ([0.5], [4.0])])
+def test_pixels_are_scaled_then_normalised(mean, std):
+    federation = SimpleNamespace(scale=4.0, mean=mean, std=std)
+    model = SimpleNamespace(dtype=torch.float64, device=torch.device("cpu"))
+    raw = torch.tensor([0, 2, 8], dtype=torch.uint8).view(1, 1, 1, 3)
+    expected = (torch.tensor([0, 0.5, 2]).double() - torch.tensor(mean)) / torch.tensor(std)
+    assert torch.equal(Pixels(federation, model)(raw).flatten(), expected.flatten())
