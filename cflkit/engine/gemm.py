@@ -1,9 +1,8 @@
 """Products of matrices, the fast way for each kind of number.
 
-Single precision on a CPU goes through oneDNN, which on AMD's processors is more than twice as fast as the BLAS
-that PyTorch calls otherwise. That one is MKL, which Intel writes for its own processors: there it is faster, and
-used. Double precision, and whatever is on a GPU, is PyTorch's own. Derivatives may go unrecorded: call these where
-none is wanted.
+PyTorch calls MKL, which Intel writes for its own processors. On one of AMD's with AVX-512, oneDNN is more than
+twice as fast in single precision, and is used; with AVX2 alone MKL is the faster one. Double precision, and all
+that is on a GPU, is PyTorch's own. Derivatives may go unrecorded: call these where none is wanted.
 """
 
 import platform
@@ -20,10 +19,16 @@ def _from_intel() -> bool:
     return "GenuineIntel" in (info.read_text() if info.exists() else platform.processor())
 
 
+def _mkl_is_fast() -> bool:
+    """Whether MKL makes use of all that the processor has."""
+    narrow = torch.backends.cpu.get_cpu_capability() != "AVX512"
+    return torch.backends.mkl.is_available() and (narrow or _from_intel())
+
+
 _ONEDNN = (
     torch.backends.mkldnn.is_available()
     and hasattr(torch.ops.mkldnn, "_linear_pointwise")
-    and not (torch.backends.mkl.is_available() and _from_intel())
+    and not _mkl_is_fast()
 )
 
 

@@ -11,7 +11,7 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 
 import numpy as np
@@ -197,7 +197,9 @@ class Network:
         self, clients: Tensor, work: Callable, received: Callable[[slice], dict], shared: list[Tensor]
     ) -> Iterator[tuple[slice, dict[str, Part | Tensor]]]:
         """What every chunk returns, in order; as many as there are workers are under way, and one more waits."""
-        chunks = [slice(i, i + self._chunk) for i in range(0, len(clients), self._chunk)]
+        count = -(-len(clients) // self._chunk)
+        ends = [i * len(clients) // count for i in range(count + 1)] if count else []
+        chunks = [slice(*here) for here in pairwise(ends)]  # as equal as can be: workers end together
 
         def done(here: slice) -> dict[str, Part | Tensor]:
             return self._work(clients[here], work, received(here))

@@ -24,13 +24,14 @@ instruction.
 from __future__ import annotations  # LLVM's types are named in annotations; the book's pages do without the package
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 
 from llvmlite import ir
 
 from cflkit.engine.fast.compiled.plan import Conv, Dense, Plan, Shape
-from cflkit.engine.fast.compiled.writing import I32, Code, Function, Sum
+from cflkit.engine.fast.compiled.writing import I32, Code, Function, Int, Sum
 
 LINE = 64  # numbers to which the start of a buffer is rounded up
 
@@ -152,6 +153,29 @@ class Kernel(Function):
         """Store a vector at a place of a buffer."""
         self.put_vector(value, self.arena(buffer), place)
 
+    def taps(self, n: int) -> Iterator[Int | int]:
+        """0 to n - 1: unrolled, so that pixels are shared, where there are registers to keep them; else a loop."""
+        if self.code.registers > 16:
+            yield from range(n)
+        else:
+            with self.loop(0, n) as tap:
+                yield tap
+
+    def add_products(self, sums: list[list[Sum]], ahead: list[Callable], beside: list[Callable]) -> None:
+        """Add the products of all of `ahead` and all of `beside`; the shorter list waits in registers."""
+        if len(beside) < len(ahead) or self.code.registers > 16:
+            held = [load() for load in beside]
+            for row, load in zip(sums, ahead, strict=True):
+                one = load()
+                for total, other in zip(row, held, strict=True):
+                    total.add_product(one, other)
+        else:
+            held = [load() for load in ahead]
+            for i, load in enumerate(beside):
+                other = load()
+                for row, one in zip(sums, held, strict=True):
+                    row[i].add_product(one, other)
+
 
 # ---------------------------------------------------------------------- convolutions
 def convolve(f: Kernel, layer: Conv, source: Buffer, target: Buffer, winners: Buffer | None) -> None:
@@ -173,16 +197,13 @@ def convolve(f: Kernel, layer: Conv, source: Buffer, target: Buffer, winners: Bu
                     bias = f.weight(f.w, k + (j + layer.bias))
                     sums.append([Sum(f, bias) for _ in pixels])
                 with f.loop(0, channels) as c, f.loop(0, high) as u:
-                    corner, seen = source.at(c, y * stride + u, x * stride), {}
-                    for v in range(wide):
-                        for j in range(size):
-                            place = (((k + j) * channels + c) * high + u) * wide + (v + layer.weight)
-                            weight = f.weight(f.w, place)
-                            for total, (dy, dx) in zip(sums[j], pixels, strict=True):
-                                spot = dy * source.columns + dx + v
-                                if spot not in seen:
-                                    seen[spot] = f.get(source, corner + spot * source.lanes)
-                                total.add_product(weight, seen[spot])
+                    corner = source.at(c, y * stride + u, x * stride)
+                    for v in f.taps(wide):
+                        spots = [corner + (v + (dy * source.columns + dx)) * source.lanes for dy, dx in pixels]
+                        places = [(((k + j) * channels + c) * high + u) * wide + (v + layer.weight)
+                                  for j in range(size)]  # fmt: skip
+                        f.add_products(sums, [partial(f.weight, f.w, place) for place in places],
+                                       [partial(f.get, source, spot) for spot in spots])  # fmt: skip
                 for j in range(size):
                     values = [total.get() for total in sums[j]]
                     if layer.pool:
@@ -274,7 +295,8 @@ def convolve_inputs(f: Kernel, layer: Conv, full: Buffer, to: Buffer) -> None:
     """
     (channels, height, width), (filters, below, beside) = layer.shape, layer.full
     (high, wide), (up, left) = layer.kernel, layer.padding
-    together = 4
+    # with few registers, two pixels of many channels: what they share is used again at once
+    together = 2 if f.code.registers <= 16 and channels > 3 else 4
     sizes = tiles(channels, (f.code.registers - (6 if f.code.registers > 16 else 4)) // together)
     for begin, count, step, meets in across(width, left, wide, beside, together):
         for first, groups, size in sizes:
@@ -285,16 +307,15 @@ def convolve_inputs(f: Kernel, layer: Conv, full: Buffer, to: Buffer) -> None:
                     f.loop(0, filters) as k,
                     f.loop(f.most(row - (below - 1), 0), f.least(row + 1, high)) as u,
                 ):
-                    corner, seen = full.at(k, row - u, x + left), {}
+                    corner = full.at(k, row - u, x + left)
                     for v in range(wide):
                         near = [p for p, taps in enumerate(meets) if v in taps]
-                        for j in range(size if near else 0):
-                            place = (((k * channels) + c + j) * high + u) * wide + (v + layer.weight)
-                            weight = f.weight(f.w, place)
-                            for p in near:
-                                if p - v not in seen:
-                                    seen[p - v] = f.get(full, corner + (p - v) * full.lanes)
-                                sums[j][p].add_product(weight, seen[p - v])
+                        places = [((k * channels + (c + j)) * high + u) * wide + (v + layer.weight)
+                                  for j in range(size)]  # fmt: skip
+                        spots = [corner + (p - v) * full.lanes for p in near]
+                        f.add_products([[totals[p] for p in near] for totals in sums],
+                                       [partial(f.weight, f.w, place) for place in places],
+                                       [partial(f.get, full, spot) for spot in spots])  # fmt: skip
                 for j in range(size):
                     for p, total in enumerate(sums[j]):
                         f.put(total.get(), to, to.at(c + j, y, x + p))
