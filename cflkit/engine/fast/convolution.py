@@ -25,17 +25,17 @@ their mean is one product.
 **Large products** without a derivative of their own go through :mod:`cflkit.engine.gemm`.
 """
 
-from collections.abc import Callable
+from typing import NamedTuple
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.autograd.function import once_differentiable
 
 from cflkit.engine import gemm
 from cflkit.engine.fast import compiled
 from cflkit.engine.fast.compiled import Kernels
-from cflkit.engine.fast.shared_linear import same_rows
+from cflkit.engine.fast.shared_linear import Net, same_rows
 from cflkit.engine.gemm import add_product, linear
 from cflkit.engine.rows import Dense, Part, Pick, pick, row
 from cflkit.engine.sgd import Descent
@@ -187,32 +187,26 @@ def layer_of(model: Model) -> slice:
     return slice(model.spans["fc.weight"].start, model.spans["fc.bias"].stop)
 
 
-class _Dense(torch.autograd.Function):
-    """Outputs of several clients' layers; the derivative records the rows in the clients' factors."""
+def _outputs(h: Tensor, weight: Tensor, bias: Tensor, sizes: list[int], clients: list[Factors]) -> Tensor:
+    """Outputs of several clients' layers, whose inputs `h` are one below the other."""
+    z = linear(h, weight, bias)
+    for client, inputs, outputs in zip(clients, h.split(sizes), z.split(sizes), strict=True):
+        first, theta, seen, delta = client.parts()
+        outputs.mul_(first).addmm_((inputs @ seen.T).add_(1).mul_(theta), delta)
+    return z
 
-    @staticmethod
-    def forward(ctx, h, weight, bias, sizes, clients):
-        ctx.save_for_backward(h, weight)
-        ctx.sizes, ctx.clients = sizes, clients
-        z = linear(h, weight, bias)
-        for client, inputs, outputs in zip(clients, h.split(sizes), z.split(sizes), strict=True):
-            first, theta, seen, delta = client.parts()
-            outputs.mul_(first).addmm_((inputs @ seen.T).add_(1).mul_(theta), delta)
-        return z
 
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, delta):
-        h, weight = ctx.saved_tensors
-        g = linear(delta, weight.T)
-        split = (t.split(ctx.sizes) for t in (h, delta, g))
-        for client, inputs, slopes, found in zip(ctx.clients, *split, strict=True):
-            first, theta, seen, deltas = client.parts()
-            found.mul_(first).addmm_((slopes @ deltas.T).mul_(theta), seen)
-            new = slice(client.seen, client.seen + len(inputs))
-            client.h[new], client.delta[new] = inputs, slopes
-            client.seen += len(inputs)
-        return g, None, None, None, None
+def _inputs(h: Tensor, delta: Tensor, weight: Tensor, sizes: list[int], clients: list[Factors]) -> Tensor:
+    """Derivatives by the inputs; inputs and derivatives by the outputs join the clients' factors."""
+    g = linear(delta, weight.T)
+    split = (t.split(sizes) for t in (h, delta, g))
+    for client, inputs, slopes, found in zip(clients, *split, strict=True):
+        first, theta, seen, deltas = client.parts()
+        found.mul_(first).addmm_((slopes @ deltas.T).mul_(theta), seen)
+        new = slice(client.seen, client.seen + len(inputs))
+        client.h[new], client.delta[new] = inputs, slopes
+        client.seen += len(inputs)
+    return g
 
 
 class DenseFactors(Trainer):
@@ -259,33 +253,54 @@ class DenseFactors(Trainer):
         return Partly(model, start, out, factors)
 
 
-class _Features(torch.autograd.Function):
-    """Inputs of a client's dense layer by compiled convolutions, whose parameters lie in the vector `w` (P,)."""
+class _Convolutions:
+    """A client's convolutions by PyTorch: from batches to the inputs of the dense layer, and back."""
 
-    @staticmethod
-    def forward(ctx, code, keep, w, x, batch, *parameters):
-        ctx.code, ctx.keep, ctx.w, ctx.shapes = code, keep, w, [p.shape for p in parameters]
-        return code.look(w, x, batch, keep)
+    def __init__(self, module: nn.Module, x: Tensor):
+        self._module, self._x = module, channels_last(x)
+        self.parameters = [p for layer in (module.conv1, module.conv2) for p in layer.parameters()]
 
-    @staticmethod
-    @once_differentiable
-    def backward(ctx, slopes):
-        gradient = torch.zeros(ctx.code.plan.size, dtype=slopes.dtype)
-        ctx.code.back(ctx.w, ctx.keep, slopes, gradient)
-        parts = gradient.split([shape.numel() for shape in ctx.shapes])
-        return None, None, None, None, None, *(p.view(shape) for p, shape in zip(parts, ctx.shapes, strict=True))
+    @torch.enable_grad()
+    def ahead(self, batch: np.ndarray) -> Tensor:
+        """Inputs (n, d) of the dense layer."""
+        self._h = self._module.features(self._x[batch])
+        return self._h.detach()
 
-
-def _features(module: nn.Module, w: Tensor, x: Tensor, widest: int, code: Kernels | None) -> Callable:
-    """A function from a batch to the inputs of a client's dense layer; no batch has more than `widest` images."""
-    if code is None:
-        x = channels_last(x)
-        return lambda batch: module.features(x[batch])
-    keep = code.room(widest)
-    convolutions = [p for layer in (module.conv1, module.conv2) for p in layer.parameters()]
-    return lambda batch: _Features.apply(code, keep, w, x, batch, *convolutions)
+    def back(self, slopes: Tensor) -> list[Tensor]:
+        """Derivatives by the parameters, `slopes` (n, d) being those by the inputs of the last batch."""
+        return list(torch.autograd.grad(self._h, self.parameters, slopes))
 
 
+class _Kernels(_Convolutions):
+    """The same by compiled kernels, the client's parameters lying in the vector `w` (P,)."""
+
+    def __init__(self, module: nn.Module, x: Tensor, code: Kernels, w: Tensor, widest: int):
+        super().__init__(module, x)
+        self._code, self._w, self._room, self._x = code, w, code.room(widest), x
+        self._gradient = torch.zeros(code.plan.size, dtype=w.dtype)
+        parts = self._gradient.split([p.numel() for p in self.parameters])
+        self._views = [part.view(p.shape) for part, p in zip(parts, self.parameters, strict=True)]
+
+    def ahead(self, batch: np.ndarray) -> Tensor:
+        """Inputs (n, d) of the dense layer."""
+        return self._code.look(self._w, self._x, batch, self._room)
+
+    def back(self, slopes: Tensor) -> list[Tensor]:
+        """Derivatives by the parameters."""
+        self._code.back(self._w, self._room, slopes, self._gradient.zero_())
+        return self._views
+
+
+class _Client(NamedTuple):
+    batches: list[np.ndarray]
+    factors: Factors
+    rule: Descent
+    convolutions: _Convolutions
+    tail: tuple[Tensor, Tensor]  # weight and bias of the decision layer
+    target: Tensor  # (n, classes), one-hot
+
+
+@torch.no_grad()
 def _lockstep(out: Tensor, vector: Tensor, chosen: list[int], work: Work, rows: list[int]) -> list[Factors]:
     """Train clients that all begin at `vector` (P,), and take that many `rows` in all.
 
@@ -301,7 +316,6 @@ def _lockstep(out: Tensor, vector: Tensor, chosen: list[int], work: Work, rows: 
             out[i, model.spans[name]] = vector[model.spans[name]]
         module = model.bound(out[i], quick=True).train()
         factors = Factors(rows[i], weight)
-        parameters = [p for name, p in module.named_parameters() if name in small]
         pulls = []
         for term in work.prox:
             span, anchor = term.span or slice(0, model.size), model.views(row(term.anchor, i))
@@ -311,18 +325,27 @@ def _lockstep(out: Tensor, vector: Tensor, chosen: list[int], work: Work, rows: 
             if span.start <= model.spans["fc.weight"].start < span.stop:
                 where, to = [*where, len(small)], [*to, factors.start]
             pulls.append((term.weight, where, to))
-        rule = Descent([*parameters, factors.theta], pulls, None, work.optimiser)
         x, y = work.data[i]
-        features = _features(module, out[i], x, max(map(len, work.batches[i])), code)
-        clients.append((i, module, factors, parameters, rule, features, y))
-    for step in range(max(len(work.batches[i]) for i in chosen)):
-        active = [c for c in clients if step < len(work.batches[c[0]])]
-        picked = [work.batches[c[0]][step] for c in active]
-        sizes = [len(b) for b in picked]
-        h = torch.cat([features(b) for b, (*_, features, _) in zip(picked, active, strict=True)])
-        z = _Dense.apply(h, weight, bias, sizes, [c[2] for c in active]).split(sizes)
-        losses = [F.cross_entropy(c[1].classify(zi), c[-1][b]) for b, c, zi in zip(picked, active, z, strict=True)]
-        gradient = iter(torch.autograd.grad(sum(losses), [p for c in active for p in c[3]]))
-        for size, (_, _, factors, parameters, rule, *_) in zip(sizes, active, strict=True):
-            rule.step([*(next(gradient) for _ in parameters), factors.gradient(size)])
-    return [factors for _, _, factors, *_ in clients]
+        convolutions = _Convolutions(module, x)
+        if code:
+            convolutions = _Kernels(module, x, code, out[i], max(map(len, work.batches[i])))
+        tail = module.decision.weight, module.decision.bias
+        rule = Descent([*convolutions.parameters, *tail, factors.theta], pulls, None, work.optimiser)
+        target = F.one_hot(y, len(module.decision.bias)).to(x.dtype)
+        clients.append(_Client(work.batches[i], factors, rule, convolutions, tail, target))
+    for step in range(max(len(c.batches) for c in clients)):
+        active = [c for c in clients if step < len(c.batches)]
+        sizes, dense = [len(c.batches[step]) for c in active], [c.factors for c in active]
+        h = torch.cat([c.convolutions.ahead(c.batches[step]) for c in active])
+        z = _outputs(h, weight, bias, sizes, dense).split(sizes)
+        deltas, tails = [], []
+        for c, mine in zip(active, z, strict=True):
+            through = Net.forward(mine, [c.tail])
+            tails.append(tuple(map(torch.empty_like, c.tail)))
+            deltas.append(Net.backward(through, c.target[c.batches[step]], [c.tail], tails[-1:]))
+        slopes = _inputs(h, torch.cat(deltas), weight, sizes, dense).split(sizes)
+        # all go back before any moves: PyTorch counts changes of `out`, in which all of them lie
+        below = [c.convolutions.back(mine) for c, mine in zip(active, slopes, strict=True)]
+        for c, size, first, last in zip(active, sizes, below, tails, strict=True):
+            c.rule.step([*first, *last, c.factors.gradient(size)])
+    return [c.factors for c in clients]
