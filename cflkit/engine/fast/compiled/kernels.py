@@ -162,7 +162,10 @@ class Kernel(Function):
                 yield tap
 
     def add_products(self, sums: list[list[Sum]], ahead: list[Callable], beside: list[Callable]) -> None:
-        """Add the products of all of `ahead` and all of `beside`; the shorter list waits in registers."""
+        """Add the products of all of `ahead` and all of `beside`.
+
+        With few registers the shorter list waits in them. With many `beside` does: the next tap shares some of it.
+        """
         if len(beside) < len(ahead) or self.code.registers > 16:
             held = [load() for load in beside]
             for row, load in zip(sums, ahead, strict=True):
