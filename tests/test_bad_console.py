@@ -138,6 +138,7 @@ BAD = {
     "simulate stocfl --images digits,mnist": "images = 'digits,mnist': must be one name for rotated",
     "simulate stocfl --clients many": "clients = 'many': must be an integer, 1 or more",
     "simulate stocfl --clients 8 -p clients=9": "parameter = 'clients': must be given once",
+    "sweep simulate stocfl --clients 4,8": "clients = '4,8': must be one number; a sweep takes -p clients=4,8",
     "simulate stocfl --checkpoint file": "checkpoint = 'file': must be a folder that can be written to",
     "simulate stocfl -p tua=1": "parameter = 'tua': must be one of",
     "simulate stocfl -p tau=2": "tau = '2': must be a finite number, in [-1, 1]",

@@ -147,6 +147,8 @@ def _makers(options, how: dict) -> dict[str, sweep.Make]:
     if options.protocol is None:
         require(len(options.name) == 1, "method", " ".join(options.name), "one name from `cflkit methods`")
         clients = {} if options.clients is None else {"clients": options.clients}
+        several = "," in (options.clients or "") and not options.clients.startswith("[")
+        require(not several, "clients", options.clients, f"one number; a sweep takes -p clients={options.clients}")
         require(not clients or "clients" not in dict(options.given), "parameter", "clients", "given once")
         place = options.on or "rotated", options.images or "digits"
         method = options.name[0]
