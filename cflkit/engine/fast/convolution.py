@@ -257,7 +257,7 @@ class _Convolutions:
     """A client's convolutions by PyTorch: from batches to the inputs of the dense layer, and back."""
 
     def __init__(self, module: nn.Module, x: Tensor):
-        self._module, self._x = module, channels_last(x)
+        self._module, self._x = module, x
         self.parameters = [p for layer in (module.conv1, module.conv2) for p in layer.parameters()]
 
     @torch.enable_grad()
@@ -271,12 +271,12 @@ class _Convolutions:
         return list(torch.autograd.grad(self._h, self.parameters, slopes))
 
 
-class _Kernels(_Convolutions):
+class _CompiledConvolutions(_Convolutions):
     """The same by compiled kernels, the client's parameters lying in the vector `w` (P,)."""
 
     def __init__(self, module: nn.Module, x: Tensor, code: Kernels, w: Tensor, widest: int):
         super().__init__(module, x)
-        self._code, self._w, self._room, self._x = code, w, code.room(widest), x
+        self._code, self._w, self._room = code, w, code.room(widest)
         self._gradient = torch.zeros(code.plan.size, dtype=w.dtype)
         parts = self._gradient.split([p.numel() for p in self.parameters])
         self._views = [part.view(p.shape) for part, p in zip(parts, self.parameters, strict=True)]
@@ -326,9 +326,10 @@ def _lockstep(out: Tensor, vector: Tensor, chosen: list[int], work: Work, rows: 
                 where, to = [*where, len(small)], [*to, factors.start]
             pulls.append((term.weight, where, to))
         x, y = work.data[i]
-        convolutions = _Convolutions(module, x)
         if code:
-            convolutions = _Kernels(module, x, code, out[i], max(map(len, work.batches[i])))
+            convolutions = _CompiledConvolutions(module, x, code, out[i], max(map(len, work.batches[i])))
+        else:
+            convolutions = _Convolutions(module, channels_last(x))
         tail = module.decision.weight, module.decision.bias
         rule = Descent([*convolutions.parameters, *tail, factors.theta], pulls, None, work.optimiser)
         target = F.one_hot(y, len(module.decision.bias)).to(x.dtype)
