@@ -112,14 +112,16 @@ def ceiling(dtype: torch.dtype, device: str = "cpu", size: int = 1024) -> float:
 
 
 def machine(device: str = "cpu") -> dict:
-    """Versions, processor or card, load and date."""
+    """Versions, processor and its vectors or card, load and date."""
     card = torch.cuda.get_device_name() if device != "cpu" else None
-    return provenance() | {"card": card, "load": round(os.getloadavg()[0], 1)}
+    vectors = torch.backends.cpu.get_cpu_capability()  # some processors of one name have AVX-512, some AVX2
+    return provenance() | {"card": card, "vectors": vectors, "load": round(os.getloadavg()[0], 1)}
 
 
 def write(kind: str, where: dict, rows: list[dict], folder: Path = RESULTS) -> Path:
     """Store results under the machine's name, in place of older ones of that machine."""
-    name = re.sub(r"[^a-z0-9]+", "-", (where["card"] or where["machine"]["processor"]).lower()).strip("-")
+    place = where["card"] or f"{where['machine']['processor']} {where['vectors']}"
+    name = re.sub(r"[^a-z0-9]+", "-", place.lower()).strip("-")
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / f"{kind}-{name}.json"
     lines = ",\n".join("  " + json.dumps(row) for row in _short(rows))

@@ -52,6 +52,7 @@ def test_a_run_prints_a_table_and_stores_it(tmp_path, capsys, monkeypatch):
     (row,) = stored["rows"]
     assert row["workload"] == "tiny" and row["ratio_cpu"] > 0 and row["difference"] < 1e-5
     assert stored["machine"]["machine"]["processor"] and stored["machine"]["card"] is None
+    assert file.stem.endswith(f"-{stored['machine']['vectors'].lower()}")  # of one name, and not the same processor
     assert engine.main(["--quick", "--json", str(tmp_path / "none")]) == 0
     assert not (tmp_path / "none").exists()
 
