@@ -419,6 +419,32 @@ def test_features_there_and_back(net_shape):
 
 
 @needs_llvm
+@pytest.mark.parametrize("padding", [(0, 0), (2, 2), (1, 0), (0, 2)])
+def test_whatever_lay_in_a_room_before(padding, monkeypatch):
+    """Memory is not cleared, but for the zeros around images that a convolution counts on."""
+    first, second = nn.Conv2d(2, 3, (3, 3), padding=padding), nn.Conv2d(3, 4, (2, 3), padding=padding[::-1])
+    last = nn.ReLU(), nn.Flatten(), nn.LazyLinear(5)
+    net = nn.Sequential(first, nn.ReLU(), nn.MaxPool2d(2), second, *last).double()
+    x, _ = images(21, (2, 10, 12))
+    net(x)  # tells the last layer its size
+    code = Kernels(plan_of(net, (2, 10, 12)), torch.float64, library.machines()[0])
+    by_images = x.clone().requires_grad_()
+    slopes = torch.linspace(-1, 2, 105, dtype=torch.float64).view(21, 5)
+    (slopes * net(by_images)).sum().backward()
+
+    def filled(*size, dtype):
+        return torch.full(size, float("nan"), dtype=dtype)
+
+    monkeypatch.setattr(torch, "empty", filled)
+    keep, g = code.room(21), torch.zeros(code.plan.size, dtype=torch.float64)
+    assert (code.look(vector(net), x, keep=keep) - net(x)).abs().max() <= 1e-12
+    assert (code.pixels(vector(net), keep, slopes) - by_images.grad).abs().max() <= 1e-12
+    code.back(vector(net), keep, slopes, g)
+    assert (g - torch.cat([p.grad.flatten() for p in net.parameters()])).abs().max() <= 1e-12
+    assert code.look(vector(net), x[:0], keep=code.room(0)).shape == (0, 5)
+
+
+@needs_llvm
 def test_bad_input_is_refused():
     code = kernels(SMALL)
     w, (x, y) = vector(network(*SMALL)), images(4, SMALL[1])

@@ -233,8 +233,11 @@ class Kernels:
 
         self.plan, self.dtype = plan, dtype
         self.lanes = machine.width // dtype.itemsize
-        places = places_of(plan, self.lanes)[-1]
-        self._sizes = places.kept, places.passing
+        most, *few = places_of(plan, self.lanes)
+        last = few[0] if few else most
+        self._sizes = last.kept, last.passing  # numbers in a thread's arenas
+        self._group = most.kept  # numbers that a group of images keeps
+        self._framed = [buffer for buffer in most.values if any(buffer.padding)]
         name = key(plan, dtype, machine)
         code = kept(name, lambda: compiled(plan, dtype, machine))
         real = ctypes.c_float if dtype == torch.float32 else ctypes.c_double
@@ -261,9 +264,17 @@ class Kernels:
 
     def room(self, images: int) -> Tensor:
         """Make an arena that keeps the forward pass of so many images."""
-        # zeros are counted on around images in lanes only
-        make = torch.empty if self.plan.wide else torch.zeros
-        return aligned(-(-images // self.lanes) * self._sizes[0], self.dtype, make)
+        groups = -(-images // self.lanes)
+        made = aligned(groups * self._group, self.dtype, torch.empty)
+        for buffer in self._framed:  # the zeros that a convolution counts on around its inputs
+            (channels, height, width), (up, left) = buffer.shape, buffer.padding
+            whole = made.view(groups, self._group)[:, buffer.start : buffer.start + buffer.size]
+            whole = whole.view(groups, channels, height + 2 * up, width + 2 * left, self.lanes)
+            above, below = whole[:, :, :up], whole[:, :, up + height :]
+            before, behind = whole[..., :left, :], whole[..., left + width :, :]
+            for edge in (above, below, before, behind):
+                edge.zero_()
+        return made
 
     def look(self, w: Tensor, x: Tensor, order: np.ndarray | None = None, keep: Tensor | None = None) -> Tensor:
         """Outputs (n, ...) of the last layer for the images x[order], all of them if None.
@@ -275,7 +286,7 @@ class Kernels:
         if len(order):
             self._check(w, x, order)
             mine, passing, g, _ = self._arenas()
-            apart = 0 if keep is None else self._sizes[0] // self.lanes
+            apart = 0 if keep is None else self._group // self.lanes
             arena = mine if keep is None else keep
             self._call["look"](*_at(w, g, arena), apart, *_at(passing, x, order), len(order), *_at(out))
         return out
@@ -283,7 +294,7 @@ class Kernels:
     def back(self, w: Tensor, keep: Tensor, slopes: Tensor, g: Tensor) -> None:
         """Add to `g` (P,) the gradient of a loss whose derivatives by the outputs of :meth:`look` are `slopes`."""
         slopes = slopes.contiguous()
-        passing, apart = self._arenas()[1], self._sizes[0] // self.lanes
+        passing, apart = self._arenas()[1], self._group // self.lanes
         self._call["back"](*_at(w, g, keep), apart, *_at(passing, slopes), len(slopes))
 
     def pixels(self, w: Tensor, keep: Tensor, slopes: Tensor) -> Tensor:
@@ -292,7 +303,7 @@ class Kernels:
         if len(slopes):
             slopes = slopes.contiguous()
             _, passing, g, _ = self._arenas()
-            apart = self._sizes[0] // self.lanes
+            apart = self._group // self.lanes
             self._call["pixels"](*_at(w, g, keep), apart, *_at(passing, slopes), len(slopes), *_at(out))
         return out
 
