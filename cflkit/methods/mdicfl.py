@@ -46,10 +46,14 @@ class MDICFL(Clustered):
         Pseudo-samples of each class and cluster (M).
     prior_mean, prior_weight : float
         mu and lambda of Eqs. 6 and 7, in the range of the normalised pixels.
-    search_steps, search_lr : int, float
-        Adam steps of the back-search, and their size.
-    generator_steps, generator_lr : int, float
-        Likewise of the generator, on batches of 100.
+    search_steps : int
+        Adam steps of the back-search.
+    search_lr : float
+        Their size.
+    generator_steps : int
+        Adam steps of the generator, on batches of 100.
+    generator_lr : float
+        Their size.
     truth : tuple of int
         True cluster of every client (N,); for "real" only.
     real : Tensor
