@@ -236,7 +236,7 @@ class Kernels:
         most, *few = places_of(plan, self.lanes)
         last = few[0] if few else most
         self._sizes = last.kept, last.passing  # numbers in a thread's arenas
-        self._group = most.kept  # numbers that a group of images keeps
+        self._apart = most.kept // self.lanes  # numbers that an image keeps
         self._framed = [buffer for buffer in most.values if any(buffer.padding)]
         name = key(plan, dtype, machine)
         code = kept(name, lambda: compiled(plan, dtype, machine))
@@ -264,11 +264,11 @@ class Kernels:
 
     def room(self, images: int) -> Tensor:
         """Make an arena that keeps the forward pass of so many images."""
-        groups = -(-images // self.lanes)
-        made = aligned(groups * self._group, self.dtype, torch.empty)
+        groups, size = -(-images // self.lanes), self._apart * self.lanes
+        made = aligned(groups * size, self.dtype, torch.empty)
         for buffer in self._framed:  # the zeros that a convolution counts on around its inputs
             (channels, height, width), (up, left) = buffer.shape, buffer.padding
-            whole = made.view(groups, self._group)[:, buffer.start : buffer.start + buffer.size]
+            whole = made.view(groups, size)[:, buffer.start : buffer.start + buffer.size]
             whole = whole.view(groups, channels, height + 2 * up, width + 2 * left, self.lanes)
             above, below = whole[:, :, :up], whole[:, :, up + height :]
             before, behind = whole[..., :left, :], whole[..., left + width :, :]
@@ -286,7 +286,7 @@ class Kernels:
         if len(order):
             self._check(w, x, order)
             mine, passing, g, _ = self._arenas()
-            apart = 0 if keep is None else self._group // self.lanes
+            apart = 0 if keep is None else self._apart
             arena = mine if keep is None else keep
             self._call["look"](*_at(w, g, arena), apart, *_at(passing, x, order), len(order), *_at(out))
         return out
@@ -294,8 +294,8 @@ class Kernels:
     def back(self, w: Tensor, keep: Tensor, slopes: Tensor, g: Tensor) -> None:
         """Add to `g` (P,) the gradient of a loss whose derivatives by the outputs of :meth:`look` are `slopes`."""
         slopes = slopes.contiguous()
-        passing, apart = self._arenas()[1], self._group // self.lanes
-        self._call["back"](*_at(w, g, keep), apart, *_at(passing, slopes), len(slopes))
+        passing = self._arenas()[1]
+        self._call["back"](*_at(w, g, keep), self._apart, *_at(passing, slopes), len(slopes))
 
     def pixels(self, w: Tensor, keep: Tensor, slopes: Tensor) -> Tensor:
         """Derivatives (n, C, H, W) by the images, of a loss whose derivatives by :meth:`look` are `slopes`."""
@@ -303,8 +303,7 @@ class Kernels:
         if len(slopes):
             slopes = slopes.contiguous()
             _, passing, g, _ = self._arenas()
-            apart = self._group // self.lanes
-            self._call["pixels"](*_at(w, g, keep), apart, *_at(passing, slopes), len(slopes), *_at(out))
+            self._call["pixels"](*_at(w, g, keep), self._apart, *_at(passing, slopes), len(slopes), *_at(out))
         return out
 
     def gradient(self, w: Tensor, x: Tensor, y: Tensor) -> Tensor:
