@@ -21,8 +21,8 @@ BUILD = build() { mkdir -p $(dir $(LOG)); $(FIXED) $(PY) -m cflkit pages || exit
     $(VENV)/bin/jupyter-book build . -q "$$@" >$(LOG) 2>&1 || \
     { tr -d '\033' <$(LOG) | sed 's/\[[0-9;]*m//g'; exit 1; }; }; build
 
-# Minutes long, each below fifteen. `.ci/run` rotates over this list; add a target's name here to join it.
-SLOW := test-slow test-mutants check-refresh test-course
+# Minutes long, none longer than `make test`. `.ci/run` rotates over this list; add a target's name here to join it.
+SLOW := test-slow test-mutants-methods test-mutants-rest check-refresh test-course
 
 export NO_COLOR := 1
 unexport FORCE_COLOR
@@ -31,7 +31,7 @@ MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 
 .PHONY: help env book test lint unit notebooks pages refresh picture steps bench transfers course grade \
-    $(SLOW) test-browser check-links slow-targets clean
+    $(SLOW) test-mutants test-browser check-links slow-targets clean
 
 help:  ## list the targets
 	@echo "usage: make TARGET [PYTHON=python3.11] [JOBS=2]"
@@ -126,8 +126,14 @@ test-killed: env  ## runs, sweeps and tables killed at random moments end as if 
 test-plain: env  ## the unit tests and notebooks as if llvmlite were not installed
 	@$(MAKE) unit notebooks FIXED="$(FIXED) PYTHONPATH=$(CURDIR)/tests/plain:$(CURDIR)/tests"
 
-test-mutants: env  ## break methods one line at a time; their tests must notice
+test-mutants: env  ## break one line at a time; the tests must notice
 	@$(FIXED) $(PY) tests/mutate.py -j $(JOBS)
+
+test-mutants-methods: env  ## the same, of the methods only
+	@$(FIXED) $(PY) tests/mutate.py -j $(JOBS) methods
+
+test-mutants-rest: env  ## the same, of all but the methods
+	@$(FIXED) $(PY) tests/mutate.py -j $(JOBS) workbook engine data
 
 check-refresh: env  ## refresh a copy of the book twice and compare the two
 	@rm -rf build/refresh && mkdir -p build/refresh && cp -r book build/refresh/once

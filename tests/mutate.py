@@ -233,18 +233,19 @@ def report(chosen: list[tuple[str, Mutant]], found: list[str | None], why: dict)
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("name", nargs="*", help="only files of these names, such as ifca")
+    parser.add_argument("name", nargs="*", help="only files or folders of these names, such as ifca or engine")
     parser.add_argument("--all", action="store_true", help="every mutant, not only a fixed draw")
     parser.add_argument("-n", type=int, default=25, help="mutants of a file")
     parser.add_argument("-j", type=int, default=2, help="processes at a time")
     parser.add_argument("--plan", type=Path, default=Path("tests/mutants.yaml"))
     asked = parser.parse_args()
     plan = yaml.safe_load(asked.plan.read_text())
-    stems = {Path(path).stem for path in plan["tests"]}
-    if unknown := [name for name in asked.name if name not in stems]:
-        named = f"no file of {asked.plan.name} is called {', '.join(unknown)}"
-        parser.error(f"{named}; there are {', '.join(sorted(stems))}")
-    tests = {path: t for path, t in plan["tests"].items() if not asked.name or Path(path).stem in asked.name}
+    names = {path: {Path(path).stem, Path(path).absolute().parent.name} for path in plan["tests"]}
+    known = set().union(*names.values())
+    if unknown := [name for name in asked.name if name not in known]:
+        named = f"no file or folder of {asked.plan.name} is called {', '.join(unknown)}"
+        parser.error(f"{named}; there are {', '.join(sorted(known))}")
+    tests = {path: t for path, t in plan["tests"].items() if not asked.name or names[path] & set(asked.name)}
     why = {(path, r["line"], r["change"]): r["why"] for path, reasons in plan["reasons"].items() for r in reasons}
 
     warm_up(plan["warm"], plan["package"])

@@ -129,6 +129,11 @@ def test_survivors_and_files_below_the_share_are_reported(tmp_path):
     assert "line.py:6: a > b -> a >= b\n    SURVIVED\n" in listing
 
 
+def test_a_folder_stands_for_its_files(tmp_path):
+    rows = [line.split()[:1] for line in report(tmp_path, "-n", "1", tmp_path.name).stdout.splitlines()]
+    assert ["line.py"] in rows and ["short.py"] in rows
+
+
 def test_with_a_reason_for_the_only_survivor_all_is_well(tmp_path):
     done = report(tmp_path, "line", line=[EQUAL])
     assert done.returncode == 0 and not done.stderr
@@ -151,7 +156,8 @@ def test_tests_that_fail_without_any_mutant_prove_nothing(tmp_path):
 
 def test_whatever_runs_for_ever_or_cannot_be_imported_is_noticed(tmp_path):
     report(tmp_path, "-n", "0")
-    jobs = [("line.py", text, "test_line.py", 1) for text in ("while True:\n    pass", "1 / 0", LINE)]
+    sources = {"while True:\n    pass": 1, "1 / 0": 60, LINE: 60}  # with the CPU seconds that each may take
+    jobs = [("line.py", source, "test_line.py", seconds) for source, seconds in sources.items()]
     code = f"import mutate\nfor n, ok, noticed, _ in mutate.run({jobs!r}, 1): print(n, ok, noticed, sep='|')"
     lines = python(tmp_path, "-c", code).stdout.splitlines()
     assert lines == ["0|False|CPU time limit exceeded", "1|False|test_line.py", "2|True|status 0"]
@@ -160,4 +166,5 @@ def test_whatever_runs_for_ever_or_cannot_be_imported_is_noticed(tmp_path):
 def test_a_name_that_no_file_has_is_refused(tmp_path):
     done = report(tmp_path, "--all", "nonsense")
     assert done.returncode == 2 and not done.stdout
-    assert done.stderr.endswith("error: no file of plan.yaml is called nonsense; there are line, short\n")
+    allowed = ", ".join(sorted(["line", "short", tmp_path.name]))
+    assert done.stderr.endswith(f"error: no file or folder of plan.yaml is called nonsense; there are {allowed}\n")
