@@ -54,6 +54,7 @@ def folder(tmp_path, monkeypatch):
 
 TABLE = "lcfed-table1-n3"
 LCFED = "simulate --protocol lcfed_mnist_n3 lcfed"
+REPEATED = "lcfed_mnist_n3_cal"
 BAD = {
     "": "the following arguments are required: COMMAND",
     "nonsense": "invalid choice: 'nonsense'",
@@ -102,6 +103,12 @@ BAD = {
     f"reproduce {TABLE} --device gpu --background": "device = 'gpu': must be cpu, or cuda where PyTorch sees a GPU",
     f"reproduce {TABLE} --seeds 0-99": "run `cflkit fetch mnist`",
     f"reproduce {TABLE} --seeds 0-99 --background": "run `cflkit fetch mnist`",
+    "repeat nope": "protocol = 'nope': must be one of",
+    f"repeat {REPEATED} --out typo": "out = 'typo': must be a folder that exists",
+    f"repeat {REPEATED} --checkpoints file": "checkpoints = 'file': must be a folder that can be written to",
+    f"repeat {REPEATED} --budget 20": "20: must look like 20m or 1.5h",
+    f"repeat {REPEATED}": "run `cflkit fetch mnist`",
+    "repeat fedcg_femnist_300": "protocol = 'fedcg_femnist_300': must be one with a run of a day before",
     "run": "the following arguments are required: chapter",
     "run stocf": "chapter = 'stocf': must be one of",
     "sweep run good.ipynb --executor concurrent.futures.ThreadPoolExecutor": "must be one of processes; a chapter",

@@ -18,6 +18,7 @@ from cflkit.workbook import (
     places,
     protocols,
     records,
+    repeats,
     reproduce,
     rerun,
     runs,
@@ -71,6 +72,17 @@ def add_commands(add) -> None:
     _add_pool(command, "side by side (default: 1)")
     command.add_argument("--device", default="cpu", help="cpu, cuda, or cuda:1 and so on (default: cpu)")
     command.add_argument("--out", type=Path, default=records.FOLDER, help="folder for run records")
+    _add_checkpoints(command)
+    command = add("repeat", _repeat, "make one run of each experiment again, and say whether its numbers come out",
+                  of_the_book=True, interrupted=GOES_ON)  # fmt: skip
+    command.add_argument("protocol", nargs="*", help="a name from `cflkit protocols`; by default all whose records "
+                         "were not repeated yet")  # fmt: skip
+    command.add_argument("--budget", type=_minutes, help="stop after this time, such as 20m or 1.5h")
+    command.add_argument("--out", type=Path, default=records.FOLDER, help="folder of the run records")
+    _add_checkpoints(command)
+
+
+def _add_checkpoints(command) -> None:
     command.add_argument("--checkpoints", type=Path, default=reproduce.CHECKPOINTS,
                          help="folder for checkpoints of unfinished runs (default: runs)")  # fmt: skip
 
@@ -249,6 +261,12 @@ def _reproduce(options) -> int:
     failed = reproduce.reproduce(options.table, options.seeds, options.budget, pool=pool, device=options.device,
                                  **folders)  # fmt: skip
     return int(bool(failed))
+
+
+def _repeat(options) -> None:
+    for name in options.protocol:
+        known(protocols.protocols(), name, "protocol")
+    repeats.all_of(options.protocol, options.budget, out=options.out, checkpoints=options.checkpoints)
 
 
 # ---------------------------------------------------------------------- what --help lists

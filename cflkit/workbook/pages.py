@@ -90,7 +90,7 @@ def environment(folder: Path, out: Path, benchmarks: Path = BENCHMARKS) -> jinja
     of_folder: list[Callable] = [tables, beside, covered, states, by_setting, over, stored]
     of_folder += [evidence.claims, evidence.apart, evidence.strip, evidence.counted, evidence.ran, evidence.newer]
     of_folder += [evidence.ready, evidence.score, evidence.gap, evidence.agreeing, evidence.few]
-    of_folder += [status.runs, ledger.mark, ledger.tally, ledger.totals, ledger.problems]
+    of_folder += [status.runs, status.repeated, ledger.mark, ledger.tally, ledger.totals, ledger.problems]
     of_folder += [comparison.standings, comparison.ahead, comparison.tuning]
     of_folder += [comparison.gap_cells, comparison.agreements, factors.changes]
     templates.globals |= {call.__name__: partial(call, folder=folder) for call in of_folder}

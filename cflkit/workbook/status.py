@@ -5,7 +5,7 @@ from pathlib import Path
 
 import yaml
 
-from cflkit.workbook import ledger, notebooks, places, proof, protocols, reading, records
+from cflkit.workbook import ledger, notebooks, places, proof, protocols, reading, records, repeats
 
 SHOWN = ("numpy", "scipy", "scikit-learn", "matplotlib", "jupyter-book", "Sphinx")  # besides what records name
 
@@ -41,6 +41,24 @@ def runs(folder: Path) -> list[tuple[str, int, str, str, str]]:
         if made:
             lines.append((f"`{name}`", len(made), days[0], days[-1], f"{hours:.1f}"))
     return lines
+
+
+def repeated(folder: Path) -> list[tuple[str, str, str, str, str, str]]:
+    """Give for each run made twice both days, how many rounds are the same, and the points apart at the end."""
+    lines = []
+    for note in repeats.notes(folder):
+        first = records.read(folder / f"{note['record']}.json")
+        days = (_day(made) for made in (first["provenance"], note["again"]))
+        whole = note["same"] == note["rounds"]
+        rounds = f"all {note['rounds']}" if whole else f"{max(note['same'], 0)} of {note['rounds']}"
+        run = f"{first['label']}, seed {first['seed']}"
+        lines.append((f"`{first['protocol']}`", run, *days, rounds, f"{100 * repeats.furthest(note):.2f}"))
+    return lines
+
+
+def _day(made: dict) -> str:
+    """When and on what a run was made."""
+    return f"{made['date']}, {made['card'] or made['machine']['processor']}"
 
 
 def citation() -> dict:
