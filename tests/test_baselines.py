@@ -14,6 +14,7 @@ from cflkit import methods, rng
 from cflkit.data.federation import Federation, Samples
 from cflkit.engine.sgd import SGD
 from cflkit.methods import IFCA, METHODS, Ditto, FedAvg, FedProx, FedSGD, LocalOnly, OracleClusters, StoCFL
+from cflkit.models.flat import Model
 
 # Three clients of 1, 3 and 2 samples, two pixels each.
 CLIENTS = [
@@ -254,6 +255,19 @@ def test_oracle_is_ifca_where_ifca_finds_the_true_clusters(fed):
     ifca = IFCA(k=4).round({"models": server["models"], "assign": fed.cluster * 0 - 1}, everybody, net)
     assert torch.equal(ifca["assign"], fed.cluster)
     close(ifca["models"], oracle.round(server, everybody, net)["models"])
+
+
+def test_all_that_lies_below_the_decision_layer_is_shared_running_statistics_too(ragged):
+    def normalised():
+        return nn.Sequential(nn.Flatten(), nn.Linear(64, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 10))
+
+    history = run(IFCA(k=3, share=True), ragged(5, 9, 13), **MINIBATCH | {"model": normalised})
+    model = Model(normalised)
+    first, *others = history.server["models"]
+    for other in others:
+        same = model.views(first == other)
+        assert not same["4.weight"].any()
+        assert all(part.all() for name, part in same.items() if not name.startswith("4."))
 
 
 @pytest.mark.parametrize("share", [False, True])

@@ -312,6 +312,14 @@ def test_the_domains_of_a_normalisation_start_apart_and_above_their_usual_start(
     assert len(added.flatten().unique()) == 2 * 4 * 6  # independent over layers, domains and channels
 
 
+def test_a_layer_that_has_nothing_to_mix_or_is_padded_otherwise_is_told():
+    bare = nn.Sequential(nn.BatchNorm2d(1, affine=False), nn.Conv2d(1, 2, 3))
+    assert len(GraphNetwork(bare, (1, 4, 4), 2, layers="all").graph) == 1
+    round_about = nn.Sequential(nn.Conv2d(1, 2, 3, padding=1, padding_mode="circular"))
+    with pytest.raises(ValueError, match=r"^layers = 'last': must be of convolutions that are padded with zeros$"):
+        GraphNetwork(round_about, (1, 4, 4), 2)
+
+
 def test_where_normalisations_start_changes_no_other_draw(float64):
     """A network whose normalisations are not replaced draws the same convolutions and the same student."""
     def drawn(layers):

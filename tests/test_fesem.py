@@ -209,6 +209,8 @@ def test_the_last_kernel_leaves_the_bias_and_all_other_layers_out():
 def test_the_last_kernel_is_that_of_the_last_layer_however_many_there_are():
     model = Model(lambda: nn.Sequential(nn.Flatten(), nn.Linear(4, 3), nn.Linear(3, 2), nn.Linear(2, 2)))
     assert FeSEM(sub="last").seen(model) == slice(23, 27)  # 15 and 8 below
+    bare = Model(lambda: nn.Sequential(nn.Flatten(), nn.Linear(4, 3), nn.Linear(3, 2, bias=False)))
+    assert FeSEM(sub="last").seen(bare) == slice(15, 21)  # not the bias before it
     assert FeSEM().seen(model) == slice(0, 29)
 
 

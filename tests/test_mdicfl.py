@@ -1,5 +1,7 @@
 """MD-ICFL by hand, its identities, its two privacy settings, and what its pseudo-samples are."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -369,6 +371,13 @@ def test_the_oracle_is_only_made_where_the_truth_is_known_and_every_class_held(f
         MDICFL.of(narrow)
     with pytest.raises(ValueError, match=r"^len\(truth\) = 12: must be the number of clients, 2"):
         simulation(MDICFL.of(fed, k=2), narrow)
+    oracle = MDICFL.of(fed, k=2)
+    with pytest.raises(ValueError, match=r"^assign = None: must be given with sampler='real'$"):
+        oracle.pseudo_samples(torch.zeros(2, 3), None)
+    with pytest.raises(ValueError, match=r"^real.shape = .*: must be \(clusters, 10, images, 1, 8, 8\)$"):
+        simulation(replace(oracle, real=oracle.real[:, :7]), fed)
+    with pytest.raises(ValueError, match=r"^len\(real\) = 1: must be \d+ or more, the true clusters$"):
+        simulation(replace(oracle, real=oracle.real[:1]), fed)
 
 
 def test_more_clusters_than_clients_are_refused():

@@ -4,6 +4,7 @@ Each against rounds computed by hand, against simpler methods under the exact co
 what it may send and may know.
 """
 
+import re
 from dataclasses import replace
 from itertools import combinations, pairwise
 from types import SimpleNamespace
@@ -35,6 +36,7 @@ from cflkit.methods import (
     FedGroup,
     FedPer,
     FedSGD,
+    FeSEM,
     LCFed,
     LocalOnly,
     Robust,
@@ -100,7 +102,9 @@ class Given:
 
     def __init__(self, uploads=None, round=1, clients=None, seed=0):
         self.uploads, self.round, self.seed = uploads, round, seed
-        self.task = SimpleNamespace(clients=clients)
+        width = 0 if uploads is None else uploads.shape[1]
+        model = SimpleNamespace(trainable=width)
+        self.task = SimpleNamespace(clients=clients, model=model, optimiser=SGD(0.1))
 
     def rng(self, *purpose):
         return rng.generator(self.seed, self.round, *purpose)
@@ -193,6 +197,14 @@ def test_statistics_are_averaged_and_have_no_control(option):
     assert (found[0]["model"][-4:] != found[1]["model"][-4:]).all()
     for control in (found[1]["control"], *(memory.get("control", i) for i in range(N))):
         assert control[:-4].any() and not control[-4:].any()
+
+
+def test_what_option_two_cannot_read_is_refused_before_any_work():
+    for settings, line in (({"momentum": 0.9}, "momentum = 0.9: must be 0 with option II"),
+                           ({"epochs": 0}, "epochs = 0: must be 1 or more with option II")):  # fmt: skip
+        with pytest.raises(ValueError, match=f"^{re.escape(line)}$"):
+            simulation(Scaffold(), tiny_fed(), local=SGD(0.1, **settings))
+        simulation(Scaffold(option="I"), tiny_fed(), local=SGD(0.1, **settings))
 
 
 def test_the_optimum_stays_where_it_is_under_scaffold_and_drifts_under_fedavg():
@@ -507,6 +519,30 @@ def test_the_certificate_where_a_half_hardly_deviates_and_at_the_bound():
     # 3 and 1 deviate by 1 from 2, and (1, 1, 1, 1) has with (1, 1, 1, -1) the cosine 1/2, which is the bound itself
     reached = torch.tensor([[3.0, 3, 3, 3], [1, 1, 1, 1], [1, 1, 1, -1]], dtype=torch.float64)
     assert not certified(reached, torch.tensor([0, 0, 1]))
+
+
+@pytest.mark.parametrize("method", ["single", "complete"])
+def test_there_are_two_halves_also_where_all_merges_tie(method):
+    for n in (3, 4, 5):
+        half = bipartition(torch.eye(n), method)
+        assert half[0] == 0 and set(half.tolist()) == {0, 1}
+
+
+def test_what_is_only_carried_splits_nobody_and_groups_nobody():
+    """Running statistics, the last two numbers here, move far and alike; they are no part of an update."""
+    updates = torch.tensor([[1, 0], [0.9, 0.1], [-0.9, 0.1], [-1, 0]], dtype=torch.float64)
+    uploads = torch.cat([updates, torch.full((4, 2), 50.0)], 1)
+    server = {"models": torch.zeros(1, 4, dtype=torch.float64), "assign": torch.zeros(4, dtype=torch.int64)}
+    net = Given(uploads)
+    net.task.model.trainable = 2
+    split = CFL(eps1=0.4, eps2=0.8, min_round=1).round(server, torch.arange(4), net)
+    assert split["assign"].tolist() == [0, 0, 1, 1]
+    net = Pretrained(torch.zeros(4, dtype=torch.float64), uploads)
+    net.task.model.trainable = 2
+    method = FedGroup(k=2)
+    begun = method.start(net)
+    assert (begun["assign"] ^ int(begun["assign"][0])).tolist() == [0, 0, 1, 1]
+    assert method.nearest(begun, torch.arange(4), net).tolist() == begun["assign"].tolist()
 
 
 def test_a_split_that_is_not_certified_is_not_made():
@@ -866,6 +902,29 @@ def test_all_but_the_trimmed_share_may_seed(monkeypatch):
     assert len(given[1]) == 4  # not 3: there must be K of them
 
 
+# they cluster what a first training gives
+FIRST = [Robust(k=2), FedGroup(k=2, pretrain_epochs=9), FeSEM(k=2), LCFed(k=2, rank=2)]
+
+
+def test_models_that_began_alike_are_told_apart_in_single_precision():
+    """Thirty models near a common one: products of them agree to all digits that single precision has."""
+    g = torch.Generator().manual_seed(0)
+    common, gap = 10 * torch.randn(2000, generator=g), 1e-3 * torch.randn(2, 2000, generator=g)
+    truth = torch.arange(30) % 2
+    points = common + gap[truth] + 1e-5 * torch.randn(30, 2000, generator=g)
+    assert torch.equal(robust.apart(points, common + gap).argmin(1), truth)
+    exact = torch.cdist(points.double(), (common + gap).double())
+    torch.testing.assert_close(robust.apart(points, common + gap).double(), exact, rtol=1e-2, atol=0)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("method", FIRST, ids=lambda m: m.name)
+def test_a_first_training_that_diverges_is_told_in_one_line(method):
+    line = "lr = 1e+30: must be smaller; the models that are clustered first have diverged"
+    with pytest.raises(ValueError, match=f"^{re.escape(line)}$"):
+        run(method, tiny_fed(), local=SGD(1e30, steps=9), model="mlp4", rounds=0, dtype="float32")
+
+
 def test_robust_by_hand():
     """Local models, two clusters of them, then means in each without the least and the greatest."""
     w, kinds = initial(), [0, 1, 0, 1, 0]
@@ -1099,5 +1158,5 @@ def test_more_clusters_than_clients_are_refused_before_any_work(method):
 
 
 def test_a_client_of_one_image_has_nothing_to_hold_out(ragged):
-    with pytest.raises(ValueError, match=r"^size of client 0 = 1: must be at least 2 to hold some out$"):
-        run(FedFomo(), ragged(1, 5), local=SGD(0.1), model="mlp16")
+    with pytest.raises(ValueError, match=r"^images of the smallest client = 1: must be 2 or more, to hold"):
+        simulation(FedFomo(), ragged(1, 5), local=SGD(0.1), model="mlp16")

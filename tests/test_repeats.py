@@ -40,6 +40,9 @@ def test_rounds_are_compared_by_what_both_records_have():
     newer[2] = newer[2] | {"accuracy": 0.25, "ari": 0.0}
     apart = {"accuracy": [0.5, 0.25], "ari": [None, 0.0]}
     assert repeats.compared({"rounds": rows}, {"rounds": newer}) == {"rounds": 2, "same": 0, "apart": apart}
+    unscored = [rows[0], {"round": 1, "down": 5}, rows[2]]
+    later = [rows[0], {"round": 1, "down": 5}, newer[2]]
+    assert repeats.compared({"rounds": unscored}, {"rounds": later})["same"] == 0  # round 1 shows nothing
     newer[0] = newer[0] | {"accuracy": 0.0}
     assert repeats.compared({"rounds": rows}, {"rounds": newer})["same"] == -1
 
@@ -79,8 +82,8 @@ def test_a_difference_is_noted(old):
     change("b", sizes=[right[0] + 1, *right[1:]])
     repeats.all_of(["toy"], out=Path("out"))
     (note,) = repeats.notes(Path("out"))
-    assert note["same"] == 2 and list(note["apart"]) == ["sizes"]
-    assert status.repeated(Path("out"))[0][4:] == ("2 of 3", "0.00")
+    assert note["same"] == 0 and list(note["apart"]) == ["sizes"]
+    assert status.repeated(Path("out"))[0][4:] == ("0 of 3", "0.00")  # of rounds with scores
 
 
 def test_a_run_of_today_is_not_repeated(toy, capsys):

@@ -16,7 +16,7 @@ from cflkit import federation, metrics
 from cflkit.engine.fast.stacked import Stacked
 from cflkit.engine.sgd import SGD
 from cflkit.engine.simulation import History, Simulation, fitting, schedule, simulate
-from cflkit.methods import IFCA, Ditto, FedAvg, LocalOnly, StoCFL
+from cflkit.methods import IFCA, Ditto, FedAvg, FedDANE, FedGroup, FeSEM, LCFed, LocalOnly, Robust, StoCFL
 from cflkit.models.flat import Model
 from cflkit.testing import promises
 
@@ -255,6 +255,28 @@ def test_every_sampled_client_matters(variant, fed, settings_of_a_run):
         after = simulate(make(variant, changed), changed, **settings)
         same = bits(after.server) == bits(before.server) and remembered(after.memory) == remembered(before.memory)
         assert not same if client in sampled else same or variant in ASK_OTHERS
+
+
+@pytest.mark.parametrize("method", [FeSEM(k=2), LCFed(k=2, rank=2), Robust(k=2), FedGroup(k=2)])
+def test_whoever_asks_clients_before_they_arrive_is_refused(method, fed, settings_of_a_run):
+    arrival = torch.tensor([1] * 9 + [3] * 3)
+    line = r"^arrival = 'after round 0 for clients \[9, 10, 11\]': must be None, or a method that reaches only"
+    with pytest.raises(ValueError, match=line):
+        simulate(method, fed, **settings_of_a_run, arrival=arrival)
+
+
+def test_feddane_solves_with_clients_that_have_arrived(fed, settings_of_a_run):
+    reached = []
+
+    class Told(FedDANE):
+        def client(self, down, memory, data, local):
+            reached.append((local.round, *data.clients))
+            return super().client(down, memory, data, local)
+
+    late = settings_of_a_run | {"rounds": 4, "arrival": torch.tensor([1] * 6 + [3] * 6)}
+    simulate(Told(), fed, **late)
+    assert all(client < 6 for t, *clients in reached if t < 3 for client in clients)
+    assert any(client >= 6 for t, *clients in reached if t >= 3 for client in clients)
 
 
 def test_clients_that_arrive_later_are_unknown_until_then(fed, settings_of_a_run):

@@ -418,6 +418,15 @@ def test_displacement_by_one_full_batch_step_is_the_gradient(fed):
     close(fingerprints(StoCFL(fingerprint="displacement"), fed, **how), one)
 
 
+def test_a_displacement_sees_no_running_statistics(fed):
+    def normalised():
+        return nn.Sequential(nn.Flatten(), nn.Linear(64, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 10))
+
+    found = fingerprints(StoCFL(fingerprint="displacement"), fed, model=normalised)
+    assert not found[:, -12:].any()  # means and variances of six
+    close(found.norm(dim=1), torch.ones(len(found)))
+
+
 def test_displacement_after_more_epochs_by_hand():
     w = initial()
     moved = [unit(w - train(w, *c, steps=5)) for c in CLIENTS]

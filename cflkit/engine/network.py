@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from cflkit import rng
+from cflkit.checks import require
 from cflkit.engine.clients import Data
 from cflkit.engine.courier import Courier, Exchange
 from cflkit.engine.local import Local
@@ -97,6 +98,8 @@ class Network:
         Floats sent to clients so far in this round; an integer counts as one, like a float.
     up : int
         Floats received from them, likewise.
+    present : Tensor of int64 or None
+        Clients that have arrived by now, and may be reached; None for everybody.
     """
 
     def __init__(
@@ -108,10 +111,11 @@ class Network:
         data: Callable[[list[int]], Data],
         workers: int = 1,
         executor: Executor | Courier | None = None,
+        present: Tensor | None = None,
     ):
         self.task, self._memory, self._local, self._chunk, self._data = task, memory, local, chunk, data
         self._workers, self._executor = workers, executor
-        self.round = local.round
+        self.round, self.present = local.round, present
         self.down = self.up = 0
 
     def rng(self, *purpose: int | str) -> np.random.Generator:
@@ -151,7 +155,13 @@ class Network:
         Returns
         -------
         Uploads
+
+        Raises
+        ------
+        ValueError
+            If one of the clients has not arrived yet.
         """
+        self._need(clients)
         down, per_client, known = down or {}, per_client or {}, known or {}
 
         def received(here: slice) -> dict:
@@ -182,6 +192,7 @@ class Network:
         Each client receives under the name `carry` what the one before it uploaded under that name; the first
         receives `start` (P,). Otherwise as :meth:`call`.
         """
+        self._need(clients)
         down, arriving = down or {}, _Arriving(mean or {})
         current = start
         for i in range(len(clients)):
@@ -192,6 +203,13 @@ class Network:
         self.down += sum(v.numel() for v in (start, *down.values())) * len(clients)
         self.up += arriving.floats
         return Uploads(arriving.rows(), clients, self.task.sizes[clients])
+
+    def _need(self, clients: Tensor) -> None:
+        """Refuse to reach clients before they have arrived: methods that ask everybody cannot do without them."""
+        if self.present is not None:
+            late = clients[~torch.isin(clients, self.present)].tolist()
+            require(not late, "arrival", f"after round {self.round} for clients {late[:5]}",
+                    "None, or a method that reaches only clients that have arrived")  # fmt: skip
 
     def _in_turn(
         self, clients: Tensor, work: Callable, received: Callable[[slice], dict], shared: list[Tensor]

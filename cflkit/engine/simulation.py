@@ -283,7 +283,7 @@ class Simulation(Checked):
         with bar:
             for t in range(done + 1, self.rounds + 1):
                 began = time.perf_counter()
-                net = self.network(t, history.memory)
+                net = self.network(t, history.memory, self._present(t))
                 before = self.method.assignment(history.server)
                 history.server = self.method.round(history.server, self.schedule[t - 1], net)
                 history.rounds.append(self._row(t, net, before, history))
@@ -299,7 +299,7 @@ class Simulation(Checked):
     def _start(self, kept: Checkpoint | None = None) -> History:
         began = time.perf_counter()
         history = History(memory=kept.memory() if kept else Memory())
-        net = self.network(0, history.memory)
+        net = self.network(0, history.memory, self._present(0))
         history.server = self.method.start(net)
         history.rounds.append(self._row(0, net, None, history))
         history.seconds.append(time.perf_counter() - began)
@@ -307,10 +307,15 @@ class Simulation(Checked):
             kept.save(history)
         return history
 
-    def network(self, round: int, memory: Memory) -> Network:
+    def _present(self, round: int) -> Tensor | None:
+        """Who may be reached in a round; whoever is there in round 1 has been there before it."""
+        return None if self.arrival is None else torch.nonzero(self.arrival <= max(round, 1)).flatten()
+
+    def network(self, round: int, memory: Memory, present: Tensor | None = None) -> Network:
         """The clients as the server reaches them in `round`; for joins and experiments after training too."""
         local, chunk = self.site.local(round), 1 if self.debug else self.chunk
-        return Network(self.task, memory, local, chunk, self.site.data, self.workers, self.courier or self.executor)
+        reach = self.site.data, self.workers, self.courier or self.executor
+        return Network(self.task, memory, local, chunk, *reach, present)
 
     def evaluate(self, server: dict, memory: Memory, clients: Tensor | None = None) -> dict[str, float]:
         """Score the models that serve `clients`; all that take part, and the others apart, if None."""

@@ -111,10 +111,17 @@ def one_for_all(vector: Tensor, clients: Tensor) -> Pick:
     return Pick(vector[None], torch.zeros(len(clients), dtype=torch.int64))
 
 
+def learnt(models: Tensor, net: Network) -> Tensor:
+    """Require that models (m, P) of a first training are numbers, as no clustering can be made of others."""
+    lr = net.task.optimiser.lr
+    require(bool(models.isfinite().all()), "lr", lr, "smaller; the models that are clustered first have diverged")
+    return models
+
+
 def kmeans(points: Tensor, k: int, net: Network, starts: int = 20) -> Tensor:
     """Cluster (m,) of each of `points` (m, P) by k-means: the best of several `starts`, which the server draws."""
     seed = int(net.rng("kmeans").integers(2**31))
-    found = KMeans(k, n_init=starts, random_state=seed).fit(points.cpu().numpy())
+    found = KMeans(k, n_init=starts, random_state=seed).fit(learnt(points, net).cpu().numpy())
     return torch.from_numpy(found.labels_).long()
 
 

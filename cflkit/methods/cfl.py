@@ -5,7 +5,7 @@ from typing import Literal
 
 import numpy as np
 import torch
-from scipy.cluster.hierarchy import fcluster, linkage
+from scipy.cluster.hierarchy import cut_tree, linkage
 from scipy.spatial.distance import squareform
 from torch import Tensor
 
@@ -20,7 +20,9 @@ class CFL(Method):
 
     All clients start in one cluster and every cluster averages its members. A cluster c whose mean update is short
     while some member's is long has stationary conflict: it is split in two so that the largest cosine across the
-    halves is least. Clusters stay a partition of the clients however often they split.
+    halves is least. Clusters stay a partition of the clients however often they split. Who is not sampled when a
+    cluster is split stays with the half of its first sampled client. So a client that was never sampled counts, is
+    served and is scored in cluster 0; the paper takes newcomers down the tree of splits.
 
     Parameters
     ----------
@@ -53,7 +55,7 @@ class CFL(Method):
         models, assign = server["models"], server["assign"].clone()
         here = assign[clients]
         up = net.call(clients, self.client, per_client={"model": Pick(models, here)})
-        updates = up["model"].dense() - models[here]
+        updates = (up["model"].dense() - models[here])[:, : net.task.model.trainable]
         if net.round >= self.min_round:
             for c in here.unique().tolist():
                 members = torch.nonzero(here == c).flatten()
@@ -87,7 +89,8 @@ def bipartition(updates: Tensor, method: str = "single") -> Tensor:
     """Halves 0 and 1 (n,) of n clients; the half of the first client is 0."""
     apart = (1 - cosines(updates)).numpy()
     np.fill_diagonal(apart, 0)
-    label = fcluster(linkage(squareform(apart, checks=False), method), 2, criterion="maxclust")
+    tree = linkage(squareform(apart, checks=False), method)
+    label = cut_tree(tree, 2).ravel()  # exactly two, also where the last two merges tie
     return torch.from_numpy((label != label[0]).astype(np.int64))
 
 

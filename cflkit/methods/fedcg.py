@@ -176,7 +176,10 @@ class FedCG(Method):
         """What a message consists of, in the order of the vector."""
         size, A = graph.size, graph.spans["A"]
         names = {name.partition(".")[0]: None for name in graph.parameters}
-        spans = {name: graph.span(f"{name}.") for name in names} | {"A": A}
+        spans = {name: graph.span(f"{name}.") for name in names}
+        if graph.trainable < A.start:
+            spans["frozen"] = slice(graph.trainable, A.start)  # carried along, as everywhere
+        spans["A"] = A
         return spans if A.stop == size else spans | {"running": slice(A.stop, size)}
 
     # ------------------------------------------------------------------ client

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from cflkit.checks import Inside, Natural, Unit, Weight
+from cflkit.checks import Inside, Natural, Unit, Weight, require
 from cflkit.engine.rows import Pick, Rows
 from cflkit.methods.base import Method
 
@@ -34,6 +34,10 @@ class FedFomo(Method):
     epsilon: Unit = 0.3
     decay: Weight = 0.05
     name = "fedfomo"
+
+    def check(self, task):
+        least = int(task.sizes.min())
+        require(least >= 2, "images of the smallest client", least, "2 or more, to hold some out")
 
     def start(self, net):
         n = net.task.clients

@@ -8,7 +8,7 @@ from torch.nn.functional import normalize
 
 from cflkit.checks import Count
 from cflkit.engine.rows import Pick
-from cflkit.methods.base import Clustered, kmeans
+from cflkit.methods.base import Clustered, kmeans, learnt
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,8 @@ class FedGroup(Clustered):
         drawn = net.rng("pretrain").choice(n, size=min(self.pretrain * self.k, n), replace=False)
         first = torch.from_numpy(drawn).sort().values
         up = net.call(first, self.client_pretrain, down={"model": initial})
-        updates = up["model"].dense() - initial
+        seen = slice(0, net.task.model.trainable)
+        updates = learnt(up["model"].dense() - initial, net)[:, seen]
         group = kmeans(edc(updates, self.k), self.k, net)
         models = up["model"].mean_by(group, self.k, keep=initial.expand(self.k, -1))
         assign = torch.full((n,), -1)
@@ -62,8 +63,9 @@ class FedGroup(Clustered):
     def nearest(self, server, new, net) -> Tensor:
         """Groups (m,) of newcomers: whose last update is most similar to the newcomer's pre-training update."""
         up = net.call(new, self.client_pretrain, down={"model": server["initial"]})
-        updates = up["model"].dense() - server["initial"]
-        return (normalize(updates) @ normalize(server["moved"]).T).argmax(1).cpu()
+        seen = slice(0, net.task.model.trainable)
+        updates = (up["model"].dense() - server["initial"])[:, seen]
+        return (normalize(updates) @ normalize(server["moved"][:, seen]).T).argmax(1).cpu()
 
     def client_pretrain(self, down, memory, data, local):
         few = replace(local.optimiser, epochs=self.pretrain_epochs, steps=None)

@@ -106,7 +106,9 @@ class FeSEM(Clustered):
 
     def seen(self, model) -> slice:
         """Where the parameters lie that the distance sees."""
-        return slice(0, model.trainable) if self.sub == "all" else model.spans[model.parameters[-2]]
+        if self.sub == "all":
+            return slice(0, model.trainable)
+        return model.spans[model.parameters[-1].rpartition(".")[0] + ".weight"]
 
     def personal(self, server, clients, net):
         return net.call(clients, recall, known={"initial": server["centres"][0]})["model"]

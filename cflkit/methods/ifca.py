@@ -43,19 +43,23 @@ class IFCA(Clustered):
         ok = not (self.share and self.average == "gradient")
         require(ok, "share", self.share, "False with average='gradient'")
 
+    def body(self, model) -> torch.Tensor:
+        """Which entries of a vector (P,) are shared: all but the decision layer's."""
+        body = torch.ones(model.size, dtype=torch.bool, device=model.device)
+        body[model.head] = False
+        return body
+
     def start(self, net):
         models = net.task.init(self.k) if self.init == "distinct" else net.task.init().expand(self.k, -1).clone()
         if self.share:
-            body = slice(0, net.task.model.head.start)
+            body = self.body(net.task.model)
             models[1:, body] = models[0, body]
         return {"models": models, "assign": torch.full((net.task.clients,), -1)}
 
     def round(self, server, clients, net):
-        models, body = server["models"], slice(0, net.task.model.head.start)
+        models, body = server["models"], self.body(net.task.model)
         if self.share:  # one body and K heads travel, not K models
-            up = net.call(
-                clients, self.client_sharing, down={"body": models[0, body], "heads": models[:, body.stop :]}
-            )
+            up = net.call(clients, self.client_sharing, down={"body": models[0, body], "heads": models[:, ~body]})
         else:
             up = net.call(clients, self.client, down={"models": models})
         cluster = up["cluster"].dense()
@@ -83,8 +87,9 @@ class IFCA(Clustered):
         return {"model": trained, "cluster": cluster}
 
     def client_sharing(self, down, memory, data, local):
-        heads = down["heads"]
-        models = torch.cat([down["body"].expand(len(heads), -1), heads], dim=1)
+        heads, body = down["heads"], self.body(local.model)
+        models = heads.new_empty(len(heads), len(body))
+        models[:, body], models[:, ~body] = down["body"], heads
         return self.client({"models": models}, memory, data, local)
 
     def serve(self, server, clients, net):

@@ -33,7 +33,8 @@ class MDICFL(Clustered):
         samplers': training images of the true clusters, handed over by :meth:`of`.
     privacy : {"weak", "strong"}
         Who weighs classes: the server, which is sent every client's label ratios once (Algorithm 1), or the client,
-        which is sent its class-wise distances in a second exchange (Algorithm 2). Both assign alike.
+        which is sent its class-wise distances in a second exchange (Algorithm 2), and its present cluster, which
+        ties keep: one integer more than the listing sends. Both assign alike.
     init : {"common", "distinct"}
         K equal initial models, which is our choice, or different ones, which is how the text reads (Section 3.4
         draws models and clusters at random). From distinct ones, with back-searching, clients of a small network
@@ -118,6 +119,11 @@ class MDICFL(Clustered):
         if self.sampler == "real":
             n = len(self.truth)
             require(n == task.clients, "len(truth)", n, f"the number of clients, {task.clients}")
+            wanted = f"(clusters, {task.classes}, images, {', '.join(map(str, task.shape))})"
+            shape, kinds = tuple(self.real.shape), max(self.truth) + 1
+            right = len(shape) == 6 and shape[1] == task.classes and shape[3:] == tuple(task.shape)
+            require(right, "real.shape", shape, wanted)
+            require(shape[0] >= kinds, "len(real)", shape[0], f"{kinds} or more, the true clusters")
 
     # ------------------------------------------------------------------ server
     def start(self, net):
@@ -170,6 +176,7 @@ class MDICFL(Clustered):
             that most of its members come from (of the first among equals, and of cluster 0 without members).
         """
         if self.sampler == "real":
+            require(assign is not None, "assign", assign, "given with sampler='real'")
             kinds = len(self.real)
             votes = torch.bincount(assign * kinds + torch.tensor(self.truth), minlength=self.k * kinds)
             return self.real[votes.view(self.k, kinds).argmax(1)].to(theta)

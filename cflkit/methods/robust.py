@@ -9,7 +9,7 @@ from torch import Tensor
 
 from cflkit.checks import Count, Range
 from cflkit.engine.rows import Pick
-from cflkit.methods.base import Clustered
+from cflkit.methods.base import Clustered, learnt
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Robust(Clustered):
     def start(self, net):
         initial = net.task.init()[0]
         up = net.call(torch.arange(net.task.clients), self.client, down={"model": initial})
-        points = up["model"].dense()
+        points = learnt(up["model"].dense(), net)
         seed = int(net.rng("kmeans").integers(2**31))
         inner = central(points, max(self.k, len(points) - int(self.trim * len(points))))
         centres, _ = kmeans_plusplus(points[inner].cpu().numpy(), self.k, random_state=seed)
@@ -75,7 +75,12 @@ def trimmed_kmeans(points: Tensor, centres: Tensor, trim: float, iterations: int
     """Lloyd's algorithm with trimmed means: centres (K, P), assignment (n,); an empty cluster keeps its own."""
     centres = centres.clone()
     for _ in range(iterations):
-        assign = torch.cdist(points, centres).argmin(1)
+        assign = apart(points, centres).argmin(1)
         for c in assign.unique().tolist():
             centres[c] = trimmed_mean(points[assign == c], trim)
-    return centres, torch.cdist(points, centres).argmin(1).cpu()
+    return centres, apart(points, centres).argmin(1).cpu()
+
+
+def apart(points: Tensor, centres: Tensor) -> Tensor:
+    """Distances (n, K), each from a difference: products of models that began alike cancel in single precision."""
+    return torch.cdist(points, centres, compute_mode="donot_use_mm_for_euclid_dist")

@@ -5,7 +5,7 @@ from typing import Literal
 
 import torch
 
-from cflkit.checks import Positive
+from cflkit.checks import Positive, require
 from cflkit.methods.base import Method, one_for_all
 
 
@@ -27,6 +27,12 @@ class Scaffold(Method):
     lr_server: Positive = 1.0
     option: Literal["II", "I"] = "II"
     name = "scaffold"
+
+    def check(self, task):
+        if self.option == "II":
+            sgd, most = task.optimiser, int(task.sizes.max())
+            require(sgd.momentum == 0, "momentum", sgd.momentum, "0 with option II")
+            require(sgd.count(most) > 0, "epochs", sgd.epochs, "1 or more with option II")
 
     def start(self, net):
         model = net.task.init()[0]

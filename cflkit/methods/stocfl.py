@@ -195,7 +195,9 @@ class StoCFL(Method):
             direction = local.gradient(psi, data)
         else:
             once = SGD(local.optimiser.lr, self.fingerprint_epochs, local.optimiser.batch_size)
-            direction = Dense(psi - local.sgd(psi, data, optimiser=once).dense())
+            moved = psi - local.sgd(psi, data, optimiser=once).dense()
+            moved[:, local.model.trainable :] = 0  # what is only carried has no direction
+            direction = Dense(moved)
         return {"psi": direction.unit()}
 
     def client(self, down, memory, data, local):

@@ -24,13 +24,14 @@ def compared(first: dict, again: dict) -> dict:
     Returns
     -------
     dict
-        ``rounds``: the number of rounds. ``same``: the last round up to which every number is the same, to the six
-        decimals of a record; -1 if the initial models differ already. ``apart``: what differs in the last round, by
-        name, with both values.
+        ``rounds``: the number of rounds. ``same``: the last round with scores up to which all is the same, to
+        the six decimals of a record; -1 if the initial models differ already. ``apart``: what differs in the last
+        round, by name, with both values.
     """
     apart = [_apart(a, b) for a, b in zip(first["rounds"], again["rounds"], strict=True)]
-    same = next((i for i, found in enumerate(apart) if found), len(apart)) - 1
-    return {"rounds": len(apart) - 1, "same": same, "apart": apart[-1]}
+    equal = next((i for i, found in enumerate(apart) if found), len(apart))
+    scored = [i for i, row in enumerate(first["rounds"][:equal]) if any("accuracy" in name for name in row)]
+    return {"rounds": len(apart) - 1, "same": scored[-1] if scored else -1, "apart": apart[-1]}
 
 
 def _apart(a: dict, b: dict) -> dict[str, list]:
