@@ -18,6 +18,7 @@ from matplotlib.figure import Figure
 
 from cflkit.workbook import (
     attributes,
+    chances,
     comparison,
     diagrams,
     evidence,
@@ -103,6 +104,8 @@ def environment(folder: Path, out: Path, benchmarks: Path = BENCHMARKS) -> jinja
         "number": number,
         "settling": comparison.SETTLING,
         "factor_cells": factors.cells,
+        "chance_cells": chances.cells,
+        "draws": chances.DRAWS,
         "cards": cards,
         "grid": grid,
         "several": evidence.several,
