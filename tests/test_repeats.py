@@ -50,11 +50,11 @@ def test_rounds_are_compared_by_what_both_records_have():
 def test_words_for_what_was_found():
     note = {"rounds": 3, "same": 3, "apart": {}}
     assert repeats.said(note) == "all 3 rounds the same"
-    apart = {"accuracy": [0.5, 0.25], "personal_accuracy": [0.5, 0.5625], "own_accuracy": [None, 0.9]}
-    apart["down"] = [1, 9]
+    apart = {"accuracy": [0.5, 0.25], "personal_accuracy": [0.5, 0.5625], "accuracy_std": [0.1, 0.9]}
     note |= {"same": 1, "apart": apart}
     assert repeats.furthest(note) == 0.25
-    assert repeats.said(note) == "the same up to round 1 of 3; at the end accuracies at most 25.00 points apart"
+    assert repeats.furthest(note | {"apart": {"accuracy_std": [0.1, 0.9]}}) == 0
+    assert repeats.said(note) == "the same up to round 1 of 3; at the end accuracies 25.00 points apart"
     assert repeats.said(note | {"same": -1}).startswith("never the same; at the end")
 
 

@@ -160,10 +160,10 @@ def said(note: dict) -> str:
     if note["same"] == note["rounds"]:
         return f"all {note['rounds']} rounds the same"
     begin = f"the same up to round {note['same']} of {note['rounds']}" if note["same"] >= 0 else "never the same"
-    return f"{begin}; at the end accuracies at most {100 * furthest(note):.2f} points apart"
+    return f"{begin}; at the end accuracies {100 * furthest(note):.2f} points apart"
 
 
 def furthest(note: dict) -> float:
-    """The largest difference between two accuracies of the last round, as a share."""
-    pairs = [pair for name, pair in note["apart"].items() if "accuracy" in name and None not in pair]
-    return max((abs(a - b) for a, b in pairs), default=0.0)
+    """How far the accuracies of the last round are apart, as a share: of the served or the clients' own models."""
+    pairs = [note["apart"].get(name, (0, 0)) for name in ("accuracy", "personal_accuracy")]
+    return max(abs(a - b) for a, b in pairs)
