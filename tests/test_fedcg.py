@@ -15,6 +15,7 @@ from torch import nn
 from cflkit import federation as federations
 from cflkit import methods, metrics, models
 from cflkit.data.federation import Federation, Samples
+from cflkit.engine.memory import Memory
 from cflkit.engine.sgd import SGD
 from cflkit.methods import FedAvg, FedCG, graph_layers
 from cflkit.methods.graph_layers import DomainClassifier, GraphLayer, GraphNetwork, adjacency, euclidean, hamming
@@ -71,6 +72,22 @@ def pictures(n=9):
 
 
 # ------------------------------------------------------------------ identities with FedAvg
+def test_frozen_layers_are_carried_along(mixed):
+    def half():
+        net = convnet()
+        net[0].requires_grad_(False)
+        return net
+
+    rig = simulation(FedCG(domains=2, refresh=2), mixed, **HOW | {"model": half})
+    graph = rig.method.network(rig.task.model, rig.task.shape)
+    begin = graph.views(rig.method.start(rig.network(0, Memory()))["model"])
+    end = graph.views(rig.run().server["model"])
+    assert set(rig.method.parts(graph)) == {"agnostic", "graph", "student", "frozen", "A"}
+    for name in ("agnostic.0.weight", "agnostic.0.bias"):
+        close(end[name], begin[name])
+    assert (end["agnostic.3.weight"] - begin["agnostic.3.weight"]).abs().max() > 0.001
+
+
 def test_lambda_frozen_at_zero_is_fedavg_bit_for_bit(mixed):
     average = run(FedAvg(), mixed, **HOW).server["model"]
     frozen = run(FedCG(lam=0.0, learn_lam=False, refresh=2), mixed, **HOW).server["model"]

@@ -136,6 +136,27 @@ def make(chunk=2, clients=6, **workers):
     return Network(task, Memory(), local, chunk, lambda ids: torch.tensor(ids), **workers)
 
 
+def test_only_clients_that_have_arrived_can_be_reached():
+    net = make(present=torch.tensor([0, 2, 3]))
+    reached = []
+
+    def work(down, memory, data, local):
+        reached.extend(data.tolist())
+        return {"model": data[:, None].double()}
+
+    net.call(torch.tensor([0, 3]), work)
+    net.chain(torch.tensor([2]), work, "model", torch.zeros(1))
+    assert reached == [0, 3, 2]
+    line = r"^arrival = 'after round 4 for clients \[1, 4\]': must be None, or a method that reaches"
+    for send in (lambda who: net.call(who, work), lambda who: net.chain(who, work, "model", torch.zeros(1))):
+        with pytest.raises(ValueError, match=line):
+            send(torch.tensor([0, 1, 4]))
+    many = make(clients=9, present=torch.tensor([0]))
+    with pytest.raises(ValueError, match=r"for clients \[1, 2, 3, 4, 5\]'"):
+        many.call(torch.arange(9), work)
+    assert reached == [0, 3, 2]
+
+
 @settings(max_examples=20)
 @given(st.integers(1, 9))
 def test_clients_get_what_is_theirs_whatever_the_chunk(chunk):

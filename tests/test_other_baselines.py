@@ -199,12 +199,13 @@ def test_statistics_are_averaged_and_have_no_control(option):
         assert control[:-4].any() and not control[-4:].any()
 
 
-def test_what_option_two_cannot_read_is_refused_before_any_work():
+def test_scaffold_refuses_what_option_two_cannot_read():
     for settings, line in (({"momentum": 0.9}, "momentum = 0.9: must be 0 with option II"),
                            ({"epochs": 0}, "epochs = 0: must be 1 or more with option II")):  # fmt: skip
         with pytest.raises(ValueError, match=f"^{re.escape(line)}$"):
             simulation(Scaffold(), tiny_fed(), local=SGD(0.1, **settings))
         simulation(Scaffold(option="I"), tiny_fed(), local=SGD(0.1, **settings))
+    simulation(Scaffold(), tiny_fed(), local=SGD(0.1, epochs=0, steps=2))
 
 
 def test_the_optimum_stays_where_it_is_under_scaffold_and_drifts_under_fedavg():
@@ -528,7 +529,7 @@ def test_there_are_two_halves_also_where_all_merges_tie(method):
         assert half[0] == 0 and set(half.tolist()) == {0, 1}
 
 
-def test_what_is_only_carried_splits_nobody_and_groups_nobody():
+def test_what_is_only_carried_splits_nobody_and_moves_no_group_of_fedgroup():
     """Running statistics, the last two numbers here, move far and alike; they are no part of an update."""
     updates = torch.tensor([[1, 0], [0.9, 0.1], [-0.9, 0.1], [-1, 0]], dtype=torch.float64)
     uploads = torch.cat([updates, torch.full((4, 2), 50.0)], 1)
@@ -537,7 +538,7 @@ def test_what_is_only_carried_splits_nobody_and_groups_nobody():
     net.task.model.trainable = 2
     split = CFL(eps1=0.4, eps2=0.8, min_round=1).round(server, torch.arange(4), net)
     assert split["assign"].tolist() == [0, 0, 1, 1]
-    net = Pretrained(torch.zeros(4, dtype=torch.float64), uploads)
+    net = Pretrained(torch.full((4,), 3.0, dtype=torch.float64), uploads)
     net.task.model.trainable = 2
     method = FedGroup(k=2)
     begun = method.start(net)
@@ -906,7 +907,7 @@ def test_all_but_the_trimmed_share_may_seed(monkeypatch):
 FIRST = [Robust(k=2), FedGroup(k=2, pretrain_epochs=9), FeSEM(k=2), LCFed(k=2, rank=2)]
 
 
-def test_models_that_began_alike_are_told_apart_in_single_precision():
+def test_robust_tells_models_apart_that_began_alike_in_single_precision():
     """Thirty models near a common one: products of them agree to all digits that single precision has."""
     g = torch.Generator().manual_seed(0)
     common, gap = 10 * torch.randn(2000, generator=g), 1e-3 * torch.randn(2, 2000, generator=g)

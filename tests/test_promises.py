@@ -12,10 +12,9 @@ from torch.func import functional_call
 
 from cflkit.engine.checkpoint import BusyError
 from cflkit.engine.fast import trainers
-from cflkit.engine.memory import Memory
 from cflkit.engine.sgd import SGD
 from cflkit.engine.simulation import Simulation, simulate
-from cflkit.methods import Ditto, FedAvg, FedCG, FedProx, LocalOnly
+from cflkit.methods import Ditto, FedAvg, FedProx, LocalOnly
 
 
 class Net(nn.Module):
@@ -134,21 +133,6 @@ def test_frozen_layers_stay_frozen(trainer, fed, settings_of_a_run):
     # FedAvg's sum of equal numbers rounds
     torch.testing.assert_close(end[run.model.trainable :], begin[run.model.trainable :], rtol=0, atol=1e-15)
     assert (end[: run.model.trainable] - begin[: run.model.trainable]).abs().max() > 0.01
-
-
-def test_frozen_layers_stay_frozen_below_graph_layers(fed, settings_of_a_run):
-    def make():
-        net = nn.Sequential(nn.Conv2d(1, 3, 3), nn.ReLU(), nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(64, 10))
-        net[0].requires_grad_(False)
-        return net
-
-    run = Simulation(FedCG(domains=2, refresh=2), fed, **settings_of_a_run | {"model": make})
-    graph = run.method.network(run.task.model, run.task.shape)
-    server = run.run().server
-    begin, end = (graph.views(v) for v in (run.method.start(run.network(0, Memory()))["model"], server["model"]))
-    for name in ("agnostic.0.weight", "agnostic.0.bias"):
-        torch.testing.assert_close(end[name], begin[name], rtol=0, atol=1e-6)
-    assert (end["agnostic.2.weight"] - begin["agnostic.2.weight"]).abs().max() > 0.001
 
 
 @pytest.mark.parametrize("trainer", ["lean", "stacked", "shared", "compiled", "auto"])

@@ -53,7 +53,7 @@ class IFCA(Clustered):
         models = net.task.init(self.k) if self.init == "distinct" else net.task.init().expand(self.k, -1).clone()
         if self.share:
             body = self.body(net.task.model)
-            models[1:, body] = models[0, body]
+            models[:, body] = models[0, body]
         return {"models": models, "assign": torch.full((net.task.clients,), -1)}
 
     def round(self, server, clients, net):

@@ -30,9 +30,9 @@ class Scaffold(Method):
 
     def check(self, task):
         if self.option == "II":
-            sgd, most = task.optimiser, int(task.sizes.max())
+            sgd = task.optimiser
             require(sgd.momentum == 0, "momentum", sgd.momentum, "0 with option II")
-            require(sgd.count(most) > 0, "epochs", sgd.epochs, "1 or more with option II")
+            require(bool(sgd.epochs or sgd.steps), "epochs", sgd.epochs, "1 or more with option II")
 
     def start(self, net):
         model = net.task.init()[0]
