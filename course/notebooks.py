@@ -16,7 +16,8 @@ RULES = """# Assignment {number}: {title}
 - From `cflkit` you may import {uses}, and nothing else; not from {refuses} either.
 - Before you hand in: *Kernel, Restart Kernel and Run All Cells*. The grader does the same, within two minutes a
   cell and two gigabytes, without a network, and without any file but this one.
-- All tensors are `float64`. A function must not change the tensors it is given."""
+- Real numbers are `float64`; counts, sizes, labels and row numbers are integers. A function must not change the
+  tensors it is given."""
 
 
 def mark(cell: NotebookNode, **values) -> NotebookNode:

@@ -90,6 +90,7 @@ BAD = {
     f"reproduce {TABLE} --seeds 4-": "4-: must look like 0-4 or 0,2",
     f"reproduce {TABLE} --seeds a": "a: must look like 0-4 or 0,2",
     f"reproduce {TABLE} --seeds 0,,1": "0,,1: must look like 0-4 or 0,2",
+    f"reproduce {TABLE} --seeds 0-2,1": "0-2,1: must name each seed once",
     f"reproduce {TABLE} --seeds=-1": "-1: must look like 0-4 or 0,2",
     f"reproduce {TABLE} --budget 20": "20: must look like 20m or 1.5h",
     f"reproduce {TABLE} --budget 0m": "0m: must look like 20m or 1.5h, and be more than nothing",

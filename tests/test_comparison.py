@@ -122,8 +122,9 @@ def test_a_factor_is_set_against_the_row_that_it_changes(monkeypatch):
     assert [(a.method.label, f.label) for a, _, f in found][1] == ("fesem", "fesem-random-personal")
     lines = factors.cells(found)
     assert [line[1] for line in lines] == ["–", "first clusters drawn at random", factors.FACTORS[2].change]
-    assert lines[0][2:] == ["80.0 ± 10.0", "0.50", "1.00", "1", "3", "–"]
-    assert lines[1][2:-1] == ["50.0 ± 10.0", "0.50", "0.30", "0", "3"]
+    assert lines[0][2:] == ["80.0 ± 10.0", "0.50", "1.00", "1", "3", "–", "–"]
+    assert lines[1][2:-1] == ["50.0 ± 10.0", "0.50", "0.30", "0", "3", "as compared"]
+    assert lines[2][-2] == "first clusters drawn at random"
     assert lines[1][-1] == "-30.00 [-73.03, +13.03] undecided"  # -40, -10, -40: seeds meet whatever their order
     assert lines[2][3] == "–"  # no index without clusters
 

@@ -30,8 +30,21 @@ def test_images_of_what_is_in_memory():
     assert colour.shape == (3, 4, 5) and colour.train.tolist() == [True, False] and colour.user is None
     with pytest.raises(ValueError, match=r"^mine: x = \[2.0\]: must be in \[0, 1\] for float64 pixels$"):
         images.of(np.full((1, 2, 2), 2.0), [0], name="mine")
-    with pytest.raises(ValueError, match=r"^own: y.shape = \(2,\): must be \(6,\)$"):
+    with pytest.raises(ValueError, match=r"^own: y = 'int64\[2\]': must be 6 integers$"):
         images.of(GREY, [0, 1])
+
+
+@pytest.mark.parametrize("given, line", [
+    ({"y": np.arange(6) / 2}, r"y = 'float64\[6\]': must be 6 integers"),
+    ({"y": list("abcabc")}, r"y = '<U1\[6\]': must be 6 integers"),
+    ({"user": [0, 0.5, 1, 1.5, 2, np.nan]}, r"user = 'float64\[6\]': must be 6 integers"),
+    ({"train": [0, 1, 2, 0, 1, 2]}, r"train = 'int64\[6\]': must be 6 booleans"),
+    ({"cluster": list("xxxyyy")}, r"cluster = '<U1\[6\]': must be 6 integers"),
+    ({"x": np.zeros((6, 4, 5, 3))}, r"x.shape = \(6, 4, 5, 3\): must be \(n, H, W\) or \(n, C, H, W\)"),
+])  # fmt: skip
+def test_columns_in_memory_are_refused_as_those_of_a_file_are(given, line):
+    with pytest.raises(ValueError, match=f"^own: {line}"):
+        images.of(**{"x": GREY, "y": [0, 1, 2, 0, 1, 2], **given})
 
 
 def test_a_federation_is_tested_on_its_validation_data_while_parameters_are_chosen(digits):

@@ -7,7 +7,7 @@ CelebA's tables, and of the digits that come with scikit-learn. Files lie under 
 import json
 import pickle
 import zipfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -230,6 +230,15 @@ def to_bytes(values: np.ndarray, name: str) -> np.ndarray:
     return np.rint(values * np.float32(255 / top)).astype(np.uint8)
 
 
+def check_columns(arrays: Mapping[str, np.ndarray], n: int, name: str) -> None:
+    """Require of the columns that are there that each has `n` values of its kind: none is rounded in silence."""
+    for key in ("y", "train", "user", "cluster"):
+        if key in arrays:
+            kinds, what = ("b", "booleans") if key == "train" else ("iu", "integers")
+            ok = arrays[key].shape == (n,) and arrays[key].dtype.kind in kinds
+            require(ok, f"{name}: {key}", f"{arrays[key].dtype}{list(arrays[key].shape)}", f"{n} {what}")
+
+
 def npz(path: Path, classes: int | None = None) -> Columns:
     """Read a ``.npz``; :func:`cflkit.data.images.load` says what it holds."""
     with reading(path, "make it again"):
@@ -242,11 +251,7 @@ def npz(path: Path, classes: int | None = None) -> Columns:
     colour = x.ndim == 4
     require(x.ndim == 3 or (colour and x.shape[3] == 3), f"{path}: x.shape", x.shape, "(n, H, W) or (n, H, W, 3)")
     n = len(x)
-    for key in ("y", "train", "user", "cluster"):
-        if key in arrays:
-            kinds, what = ("b", "booleans") if key == "train" else ("iu", "integers")
-            ok = arrays[key].shape == (n,) and arrays[key].dtype.kind in kinds
-            require(ok, f"{path}: {key}", f"{arrays[key].dtype}{list(arrays[key].shape)}", f"{n} {what}")
+    check_columns(arrays, n, str(path))
     columns = {key: arrays.pop(key) for key in ("y", "train", "user") if key in arrays}
     stored = arrays.pop("classes", None)
     if classes is None:

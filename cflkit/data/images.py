@@ -167,10 +167,14 @@ def of(
     Raises
     ------
     ValueError
-        If a pixel, label or shape is not allowed; one line.
+        If a pixel, a label, a shape or a kind of number is not allowed; one line.
     """
     arrays = {"x": x, "y": y, "user": user, "train": train, "cluster": cluster}
     arrays = {key: np.asarray(value) for key, value in arrays.items() if value is not None}
+    shape = arrays["x"].shape
+    last = len(shape) == 4 and shape[1] not in (1, 3) and shape[3] in (1, 3)
+    require(not last, f"{name}: x.shape", shape, "(n, H, W) or (n, C, H, W), channels before rows and columns")
+    datasets.check_columns(arrays, len(arrays["x"]), name)
     extra = {"cluster": arrays.pop("cluster")} if "cluster" in arrays else {}
     arrays = {"train": np.ones(len(arrays["y"]), bool)} | arrays | {"x": datasets.to_bytes(arrays["x"], name)}
     return _images(name, arrays | {"classes": int(arrays["y"].max(initial=0)) + 1, "extra": extra}, name)

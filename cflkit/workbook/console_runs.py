@@ -373,7 +373,10 @@ def _seeds(text: str) -> list[int]:
             raise argparse.ArgumentTypeError(f"{text}: must go upwards, such as {end[-1]}-{end[0]}")
     if max(max(end) for end in ends) >= 2**32 or sum(end[-1] - end[0] for end in ends) >= MANY_SEEDS:
         raise argparse.ArgumentTypeError(f"{text}: must be at most {MANY_SEEDS} seeds, each below 2**32")
-    return sorted({seed for end in ends for seed in range(end[0], end[-1] + 1)})
+    seeds = sorted(seed for end in ends for seed in range(end[0], end[-1] + 1))
+    if len(set(seeds)) < len(seeds):
+        raise argparse.ArgumentTypeError(f"{text}: must name each seed once")
+    return seeds
 
 
 def _minutes(text: str) -> float:

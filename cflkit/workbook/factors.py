@@ -65,11 +65,15 @@ def changes(folder: Path = records.FOLDER) -> Iterator[tuple[Row, Row, Factor]]:
 def cells(found: list[tuple[Row, Row, Factor]]) -> list[list[str]]:
     """The table, a list of cells for each row; a method's own row comes before those that change it."""
     lines, shown = [], set()
+    named: dict[str, str] = {}  # what a row is called where another is set against it
     for base, row, factor in found:
         if base.method.label not in shown:
-            lines.append([base.method.name, "–", *_measured(base), "–"])
+            lines.append([base.method.name, "–", *_measured(base), "–", "–"])
+            named[base.method.label] = "as compared"
         shown |= {base.method.label, factor.label}
-        lines.append([row.method.name, factor.change, *_measured(row), _difference(row, base)])
+        named[factor.label] = factor.change
+        against = named[factor.base]
+        lines.append([row.method.name, factor.change, *_measured(row), against, _difference(row, base)])
     return lines
 
 
