@@ -299,7 +299,7 @@ class Simulation(Checked):
     def _start(self, kept: Checkpoint | None = None) -> History:
         began = time.perf_counter()
         history = History(memory=kept.memory() if kept else Memory())
-        net = self.network(0, history.memory, self._present(0))
+        net = self.network(0, history.memory, self._present(1))  # who is there in round 1 was there before it
         history.server = self.method.start(net)
         history.rounds.append(self._row(0, net, None, history))
         history.seconds.append(time.perf_counter() - began)
@@ -308,8 +308,8 @@ class Simulation(Checked):
         return history
 
     def _present(self, round: int) -> Tensor | None:
-        """Who may be reached in a round; whoever is there in round 1 has been there before it."""
-        return None if self.arrival is None else torch.nonzero(self.arrival <= max(round, 1)).flatten()
+        """Who may be reached in a round; None for everybody."""
+        return None if self.arrival is None else torch.nonzero(self.arrival <= round).flatten()
 
     def network(self, round: int, memory: Memory, present: Tensor | None = None) -> Network:
         """The clients as the server reaches them in `round`; for joins and experiments after training too."""
