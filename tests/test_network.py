@@ -147,7 +147,7 @@ def test_only_clients_that_have_arrived_can_be_reached():
     net.call(torch.tensor([0, 3]), work)
     net.chain(torch.tensor([2]), work, "model", torch.zeros(1))
     assert reached == [0, 3, 2]
-    line = r"^arrival = 'after round 4 for clients \[1, 4\]': must be None, or a method that reaches"
+    line = r"^arrival = 'after round 4 for clients \[1, 4\]': must be None for a method that reaches"
     for send in (lambda who: net.call(who, work), lambda who: net.chain(who, work, "model", torch.zeros(1))):
         with pytest.raises(ValueError, match=line):
             send(torch.tensor([0, 1, 4]))

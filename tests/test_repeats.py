@@ -55,7 +55,7 @@ def test_words_for_what_was_found():
     assert repeats.furthest(note) == 0.25
     assert repeats.furthest(note | {"apart": {"accuracy_std": [0.1, 0.9]}}) == 0
     assert repeats.said(note) == "the same up to round 1 of 3; at the end accuracies 25.00 points apart"
-    assert repeats.said(note | {"same": -1}).startswith("never the same; at the end")
+    assert repeats.said(note | {"same": -1}).startswith("no scores the same; at the end")
 
 
 def test_the_quickest_record_is_made_again_and_noted(old, capsys):

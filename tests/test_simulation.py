@@ -261,7 +261,7 @@ def test_every_sampled_client_matters(variant, fed, settings_of_a_run):
 def test_whoever_asks_clients_before_they_arrive_is_refused(method, fed, settings_of_a_run):
     simulate(method, fed, **settings_of_a_run | {"rounds": 1}, arrival=torch.ones(12, dtype=torch.int64))
     arrival = torch.tensor([1] * 9 + [3] * 3)
-    line = r"^arrival = 'after round 0 for clients \[9, 10, 11\]': must be None, or a method that reaches only"
+    line = r"^arrival = 'after round 0 for clients \[9, 10, 11\]': must be None for a method that reaches"
     with pytest.raises(ValueError, match=line):
         simulate(method, fed, **settings_of_a_run, arrival=arrival)
 

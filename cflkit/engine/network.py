@@ -161,7 +161,7 @@ class Network:
         ValueError
             If one of the clients has not arrived yet.
         """
-        self._need(clients)
+        self._need_present(clients)
         down, per_client, known = down or {}, per_client or {}, known or {}
 
         def received(here: slice) -> dict:
@@ -192,7 +192,7 @@ class Network:
         Each client receives under the name `carry` what the one before it uploaded under that name; the first
         receives `start` (P,). Otherwise as :meth:`call`.
         """
-        self._need(clients)
+        self._need_present(clients)
         down, arriving = down or {}, _Arriving(mean or {})
         current = start
         for i in range(len(clients)):
@@ -204,12 +204,12 @@ class Network:
         self.up += arriving.floats
         return Uploads(arriving.rows(), clients, self.task.sizes[clients])
 
-    def _need(self, clients: Tensor) -> None:
-        """Refuse to reach clients before they have arrived: methods that ask everybody cannot do without them."""
+    def _need_present(self, clients: Tensor) -> None:
+        """Refuse to reach clients before they arrive."""
         if self.present is not None:
             late = clients[~torch.isin(clients, self.present)].tolist()
             require(not late, "arrival", f"after round {self.round} for clients {late[:5]}",
-                    "None, or a method that reaches only clients that have arrived")  # fmt: skip
+                    "None for a method that reaches clients before they arrive")  # fmt: skip
 
     def _in_turn(
         self, clients: Tensor, work: Callable, received: Callable[[slice], dict], shared: list[Tensor]

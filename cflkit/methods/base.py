@@ -111,8 +111,8 @@ def one_for_all(vector: Tensor, clients: Tensor) -> Pick:
     return Pick(vector[None], torch.zeros(len(clients), dtype=torch.int64))
 
 
-def learnt(models: Tensor, net: Network) -> Tensor:
-    """Require that models (m, P) of a first training are numbers, as no clustering can be made of others."""
+def finite(models: Tensor, net: Network) -> Tensor:
+    """Require that what a first training gave (m, P) is finite, or no clustering can be made of it; return it."""
     lr = net.task.optimiser.lr
     require(bool(models.isfinite().all()), "lr", lr, "smaller; the models that are clustered first have diverged")
     return models
@@ -121,7 +121,7 @@ def learnt(models: Tensor, net: Network) -> Tensor:
 def kmeans(points: Tensor, k: int, net: Network, starts: int = 20) -> Tensor:
     """Cluster (m,) of each of `points` (m, P) by k-means: the best of several `starts`, which the server draws."""
     seed = int(net.rng("kmeans").integers(2**31))
-    found = KMeans(k, n_init=starts, random_state=seed).fit(learnt(points, net).cpu().numpy())
+    found = KMeans(k, n_init=starts, random_state=seed).fit(finite(points, net).cpu().numpy())
     return torch.from_numpy(found.labels_).long()
 
 

@@ -8,7 +8,7 @@ from torch.nn.functional import normalize
 
 from cflkit.checks import Count
 from cflkit.engine.rows import Pick
-from cflkit.methods.base import Clustered, kmeans, learnt
+from cflkit.methods.base import Clustered, finite, kmeans
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class FedGroup(Clustered):
         first = torch.from_numpy(drawn).sort().values
         up = net.call(first, self.client_pretrain, down={"model": initial})
         seen = slice(0, net.task.model.trainable)
-        updates = learnt(up["model"].dense() - initial, net)[:, seen]
+        updates = finite(up["model"].dense() - initial, net)[:, seen]
         group = kmeans(edc(updates, self.k), self.k, net)
         models = up["model"].mean_by(group, self.k, keep=initial.expand(self.k, -1))
         assign = torch.full((n,), -1)

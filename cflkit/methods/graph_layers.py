@@ -211,7 +211,7 @@ def replaced(base: nn.Module, layers: str) -> dict[str, nn.Module]:
     """The layers of `base` that get domain-specific parameters, by name, in order; `layers` is FedCG's."""
     kinds = {"last": nn.Conv2d, "all": (nn.Conv2d, nn.BatchNorm2d), "batchnorm": nn.BatchNorm2d}
     found = {name: module for name, module in base.named_modules()
-             if isinstance(module, kinds[layers]) and any(True for _ in module.parameters())}  # fmt: skip
+             if isinstance(module, kinds[layers]) and [*module.parameters()]}  # fmt: skip
     require(bool(found), "layers", layers, f"found in the model; {type(base).__name__} has no such layer")
     plain = all(getattr(module, "padding_mode", "zeros") == "zeros" for module in found.values())
     require(plain, "layers", layers, "of convolutions that are padded with zeros")

@@ -10,7 +10,7 @@ from torch import Tensor
 from cflkit.checks import Count, Weight, require
 from cflkit.engine.rows import Pick, Rows
 from cflkit.engine.sgd import SGD, Prox
-from cflkit.methods.base import Clustered, learnt
+from cflkit.methods.base import Clustered, finite
 
 TIE = 1e-12  # cosines closer than this are equal: above float64's rounding, below any difference of two models
 
@@ -76,7 +76,7 @@ class LCFed(Clustered):
         if self.rank is not None:  # line 2, Section III-B: M from every device's first steps, sent to all once
             everybody = torch.arange(n)
             sample = net.call(everybody, self.client_sample, down={"model": model})["model"].dense()
-            M = decompose(learnt(sample, net), self.rank, centred=self.decomposition == "pca")
+            M = decompose(finite(sample, net), self.rank, centred=self.decomposition == "pca")
             net.call(everybody, lambda *_: {}, down={"M": M})
             z = (model @ M).double()  # in float64, where means of equal models stay equal
             server |= {"projection": M, "z": z.expand(n, -1).clone(), "z_centres": z.expand(self.k, -1).clone()}

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from cflkit.checks import Count, Range
 from cflkit.engine.rows import Pick
-from cflkit.methods.base import Clustered, learnt
+from cflkit.methods.base import Clustered, finite
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Robust(Clustered):
     def start(self, net):
         initial = net.task.init()[0]
         up = net.call(torch.arange(net.task.clients), self.client, down={"model": initial})
-        points = learnt(up["model"].dense(), net)
+        points = finite(up["model"].dense(), net)
         seed = int(net.rng("kmeans").integers(2**31))
         inner = central(points, max(self.k, len(points) - int(self.trim * len(points))))
         centres, _ = kmeans_plusplus(points[inner].cpu().numpy(), self.k, random_state=seed)

@@ -9,7 +9,7 @@ RIVALS, MORE, DRAWS = (1, 5, 9), 10, 20_000  # baselines to beat; seeds after an
 
 
 def intervals(margins: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Ends of the 95% intervals of margins (..., seeds)."""
+    """Ends of the 95% intervals of margins (..., seeds), as ``metrics.paired_difference`` gives them one by one."""
     n = margins.shape[-1]
     half = t.ppf(0.975, n - 1) * margins.std(-1, ddof=1) / np.sqrt(n)
     return margins.mean(-1) - half, margins.mean(-1) + half

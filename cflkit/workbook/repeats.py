@@ -25,7 +25,7 @@ def compared(first: dict, again: dict) -> dict:
     -------
     dict
         ``rounds``: the number of rounds. ``same``: the last round with scores up to which all is the same, to
-        the six decimals of a record; -1 if the initial models differ already. ``apart``: what differs in the last
+        the six decimals of a record; -1 if there is none. ``apart``: what differs in the last
         round, by name, with both values.
     """
     apart = [_apart(a, b) for a, b in zip(first["rounds"], again["rounds"], strict=True)]
@@ -159,7 +159,8 @@ def said(note: dict) -> str:
     """How a second run compares with the first, in words."""
     if note["same"] == note["rounds"]:
         return f"all {note['rounds']} rounds the same"
-    begin = f"the same up to round {note['same']} of {note['rounds']}" if note["same"] >= 0 else "never the same"
+    begin = f"the same up to round {note['same']} of {note['rounds']}"
+    begin = "no scores the same" if note["same"] < 0 else begin
     return f"{begin}; at the end accuracies {100 * furthest(note):.2f} points apart"
 
 

@@ -50,10 +50,14 @@ def repeated(folder: Path) -> list[tuple[str, str, str, str, str, str]]:
         first = records.read(folder / f"{note['record']}.json")
         days = (_day(made) for made in (first["provenance"], note["again"]))
         whole = note["same"] == note["rounds"]
-        rounds = f"all {note['rounds']}" if whole else f"{max(note['same'], 0)} of {note['rounds']}"
+        rounds = f"all {note['rounds']}" if whole else f"{_reached(note['same'])} of {note['rounds']}"
         run = f"{first['label']}, seed {first['seed']}"
         lines.append((f"`{first['protocol']}`", run, *days, rounds, f"{100 * repeats.furthest(note):.2f}"))
     return lines
+
+
+def _reached(round: int) -> str:
+    return "none" if round < 0 else f"{round}"
 
 
 def _day(made: dict) -> str:
