@@ -376,8 +376,8 @@ def test_the_oracle_is_only_made_where_the_truth_is_known_and_every_class_held(f
         oracle.pseudo_samples(torch.zeros(2, 3), None)
     with pytest.raises(ValueError, match=r"^real.shape = .*: must be \(clusters, 10, images, 1, 8, 8\)$"):
         simulation(replace(oracle, real=oracle.real[:, :7]), fed)
-    with pytest.raises(ValueError, match=r"^len\(real\) = 1: must be \d+ or more, the true clusters$"):
-        simulation(replace(oracle, real=oracle.real[:1]), fed)
+    with pytest.raises(ValueError, match=r"^len\(real\) = 3: must be \d+ or more, the true clusters$"):
+        simulation(replace(oracle, real=oracle.real[:-1]), fed)
 
 
 def test_more_clusters_than_clients_are_refused():
