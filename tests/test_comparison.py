@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cflkit.workbook import comparison, factors, pages, protocols
+from cflkit.workbook import comparison, factors, ledger, pages, protocols
 from cflkit.workbook.comparison import METHODS, Row
 from cflkit.workbook.measured import Measured
 
@@ -55,6 +55,17 @@ def test_every_label_of_the_protocols_has_its_row():
     for name in comparison.federations():
         assert set(protocols.protocols()[name]["methods"]) <= labels
     assert len(comparison.federations()) == 6
+
+
+def test_every_label_stands_in_a_table_of_the_ledger_with_the_score_of_the_page():
+    tables = {table["protocol"]: table for table in ledger.tables().values() if table["paper"] == "ours"}
+    assert sorted(tables) == sorted(comparison.federations())
+    personal = {method.label for method in METHODS if method.personal}
+    for name, table in tables.items():
+        rows = table["rows"].values()
+        assert {row["label"] for row in rows} == set(protocols.protocols()[name]["methods"])
+        assert {row["label"] for row in rows if "model" in row} == personal
+        assert table["seeds"] == (5 if name.endswith("r20") else 3)
 
 
 def test_settings_that_were_taken_are_those_that_did_best():

@@ -65,7 +65,8 @@ METHODS = (
            "its cluster's model"),
     Method("lcfed", "LCFed, listing", "weights, projected", "every round", "its own model", True),
     Method("lcfed-centre", "LCFed, from the centre", "weights, projected", "every round", "its own model", True),
-    Method("fedcg", "FedCG", "images, by a learnt domain", "every image", "a model mixed for each image"),
+    Method("fedcg", "FedCG", "images, by a learnt domain", "every image", "a model mixed for each image",
+           kind="one model"),
 )  # fmt: skip
 
 

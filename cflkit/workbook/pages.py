@@ -115,6 +115,7 @@ def environment(folder: Path, out: Path, benchmarks: Path = BENCHMARKS) -> jinja
         "not_run": not_run,
         "printed": ledger.printed,
         "rows": partial(ledger.rows, folder=folder),
+        "lacking": partial(ledger.missing, folder=folder),
         "measured": partial(ledger.measured, folder=folder),
         "machines": machines,
         "older": older,
@@ -210,7 +211,8 @@ def states(folder: Path) -> Iterator[tuple[str, ...]]:
         lacking = ledger.missing(name, folder=folder)
         wanted = len({row["label"] for row in spec["rows"].values()}) * spec.get("extended", spec["seeds"])
         hours, gpu = sum(m.minutes for m in lacking) / 60, sum(m.gpu_minutes for m in lacking)
-        title = f"[{spec['title']}](table-{name})" if spec["paper"] in CHAPTERS else spec["title"]
+        linked = spec["paper"] in CHAPTERS or len(lacking) < wanted  # without a run the comparison shows no table
+        title = f"[{spec['title']}](table-{name})" if linked else spec["title"]
         yield (title, f"{wanted - len(lacking)} of {wanted}", f"{hours:.1f}",
                f"{gpu:.0f}", f"`{name}`")  # fmt: skip
 
