@@ -156,7 +156,7 @@ BAD = {
     "simulate stocfl -p degrees=0,90": "degrees = '0,90': must be a sequence",
     "simulate stocfl --protocol lcfed_mnist_n3": "label = 'stocfl': must be one of",
     f"{LCFED} --on rotated": "on = 'rotated': must be left out with --protocol",
-    "simulate fedavg --on mixed": "key = 'samples_per_client': must be there",
+    "simulate fedavg --on mixed": "samples_per_client = None: must be given",
     "simulate oracle -p cluster=[0]": "parameter = 'cluster': must be one of",
     "sweep": "the following arguments are required: run|simulate",
     "sweep run good.ipynb -p tau=0,2": "tau = '2': must be a finite number, in [-1, 1]",

@@ -105,7 +105,7 @@ def test_a_finished_run_goes_on_when_more_rounds_are_asked_for(toy, capsys, monk
     assert learnt("more") == learnt("whole")
     capsys.readouterr()
     for refused, line in [(["-p", "rounds=4"], "rounds = 4: must be at least the 5 that the checkpoint more/kept"),
-                          (["-p", "rounds=9", "-p", "lr=0.2"], "must be of this configuration; local was"),
+                          (["-p", "rounds=9", "-p", "lr=0.2"], "configuration; local.lr was 0.1 and is now 0.2"),
                           (["--seeds", "0-1"], "checkpoint = 'more/kept': must be given for one run; these are 2")]:
         assert console.main([*command, *refused, "--checkpoint", "more/kept"]) == 2
         said = capsys.readouterr().err

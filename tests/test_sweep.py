@@ -395,8 +395,11 @@ def test_a_name_in_two_folders_is_two_sides_of_a_comparison(toy, capsys, monkeyp
     stamp = first.stat().st_mtime_ns
     assert console.main(compared) == 0 and first.stat().st_mtime_ns > stamp
     capsys.readouterr()
-    assert console.main([*compared, "--metric", "acuracy"]) == 0
-    assert capsys.readouterr().out.endswith("no figure: no run has several rounds with a number 'acuracy'\n")
+    assert console.main([*compared, "--metric", "acuracy"]) == 2
+    said = capsys.readouterr()
+    assert said.out == "" and said.err.startswith("cflkit: metric = 'acuracy': must be one of accuracy, ")
+    assert console.main([*compared, "--metric", "diverged"]) == 0
+    assert "no figure: no run has" in capsys.readouterr().out
 
 
 def test_a_run_that_has_diverged_is_marked_wherever_it_is_shown(toy, threads, capsys):

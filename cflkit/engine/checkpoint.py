@@ -7,6 +7,7 @@ import math
 import os
 import pickle
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import torch
@@ -95,9 +96,9 @@ class Checkpoint:
             return None
         state = self._read(file)
         theirs = state["config"]
-        for name, ours in self.config.items():
-            line = f"of this configuration; {name} was {theirs.get(name)} and is now {ours}"
-            require(name == "rounds" or theirs.get(name) == ours, "checkpoint", str(file), line)
+        for name, was, now in _changed(theirs, self.config):
+            line = f"of this configuration; {name} was {was} and is now {now}"
+            require(name == "rounds", "checkpoint", str(file), line)
         done, wanted = len(state["rounds"]) - 1, self.config["rounds"]
         require(wanted >= done, "rounds", wanted, f"at least the {done} that the checkpoint {file} holds")
         same = alike(state["network"], self.network)
@@ -122,6 +123,16 @@ class Checkpoint:
         require(ok and 0 < len(state["rounds"]) == len(state["seconds"]), "checkpoint", str(file),
                 "a whole checkpoint; delete this one to start anew")  # fmt: skip
         return state
+
+
+def _changed(old: dict, new: dict, within: str = "") -> Iterator[tuple[str, object, object]]:
+    """Give what differs between two configurations, entry by entry of those that hold entries of their own."""
+    for name in dict.fromkeys((*old, *new)):
+        was, now = old.get(name), new.get(name)
+        if isinstance(was, dict) and isinstance(now, dict):
+            yield from _changed(was, now, f"{within}{name}.")
+        elif was != now:
+            yield f"{within}{name}", was, now
 
 
 def fingerprint(model: Model, shape: tuple[int, int, int]) -> dict[str, str | Tensor]:

@@ -35,11 +35,11 @@ class Method(Checked):
 
     def start(self, net: Network) -> dict:
         """Server state before round 1; exchanges made here are booked under round 0."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{self.name}.start: must be defined")
 
     def round(self, server: dict, clients: Tensor, net: Network) -> dict:
         """One communication round with the sampled `clients` (m,); any number of exchanges."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{self.name}.round: must be defined")
 
     def client(self, down: dict, memory: ChunkMemory, data: Data, local: Local) -> dict[str, Part | Tensor]:
         """What a chunk of m clients does in an exchange; a method may have several such parts.
@@ -61,11 +61,11 @@ class Method(Checked):
         dict of Part or Tensor (m, ...)
             What they upload.
         """
-        raise NotImplementedError
+        raise NotImplementedError(f"{self.name}.client: must be defined")
 
     def serve(self, server: dict, clients: Tensor, net: Network) -> Pick | Rows | None:
         """The model that the server would give each of `clients`; None for methods without any."""
-        raise NotImplementedError
+        raise NotImplementedError(f"{self.name}.serve: must be defined")
 
     def personal(self, server: dict, clients: Tensor, net: Network) -> Rows | None:
         """The models that `clients` keep for themselves; None for methods without any."""

@@ -51,6 +51,14 @@ def shared(groups: Groups) -> list[str]:
             if name not in apart and all(isinstance(row.get(name), int | float) for row in rows)]  # fmt: skip
 
 
+def numbers(groups: Groups) -> list[str]:
+    """The names of all numbers that any run has of a round."""
+    runs = [run for several in groups.values() for run in several]
+    rows = [row for run in runs for each in run.metrics.values() for row in each]
+    rows += [row for run in runs for each in run.rounds.values() for one in each for row in one]
+    return sorted({name for row in rows for name, value in row.items() if isinstance(value, int | float)})
+
+
 def table(groups: Groups) -> list[str]:
     """What differs, line by line: parameters, then metrics with their paired difference to the first group."""
     names = list(groups)

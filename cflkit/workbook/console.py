@@ -4,6 +4,7 @@ import argparse
 import sys
 import tarfile
 import zipfile
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -13,7 +14,7 @@ from cflkit import __version__
 from cflkit.checks import known, require
 from cflkit.data import images
 from cflkit.methods import METHODS
-from cflkit.workbook import attributes, ledger, notebooks, places, proof, protocols, records
+from cflkit.workbook import attributes, groups, ledger, notebooks, places, proof, protocols, records
 from cflkit.workbook import console_runs as runs
 from cflkit.workbook.spread import TimeIsUp
 
@@ -103,7 +104,7 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--root", help="folder for data; by default $CFLKIT_DATA, or ~/.cache/cflkit")
     add("methods", _methods, "list the methods and their parameters")
     _add_experiments(add)
-    _add_attributes(add)
+    _add_measurements(add)
     _add_notebooks(add)
     return top
 
@@ -117,11 +118,14 @@ def _add_experiments(add) -> None:
     command.add_argument("--out", type=Path, default=records.FOLDER, help="folder of the run records")
 
 
-def _add_attributes(add) -> None:
-    """Add the one measurement that is no run."""
-    command = add("attributes", _attributes, "measure how well CelebA's attributes tell the label (FedCG, Table 3)",
-                  of_the_book=True)  # fmt: skip
-    command.add_argument("--out", type=Path, default=records.FOLDER, help="folder for the record")
+def _add_measurements(add) -> None:
+    """Add the measurements that are no runs of an experiment."""
+    for name, write, what in (
+        ("attributes", attributes.write, "measure how well CelebA's attributes tell the label (FedCG, Table 3)"),
+        ("groups", groups.write, "measure whether first groups follow true clusters or labels (the comparison)"),
+    ):
+        command = add(name, partial(_measure, write), what, of_the_book=True)
+        command.add_argument("--out", type=Path, default=records.FOLDER, help="folder for the record")
 
 
 def _add_notebooks(add) -> None:
@@ -195,8 +199,8 @@ def _ledger(options) -> None:
         print(f"cflkit: left out: {line}", file=sys.stderr)
 
 
-def _attributes(options) -> None:
-    print(attributes.write(options.out))
+def _measure(write, options) -> None:
+    print(write(options.out))
 
 
 def _check(options) -> int:

@@ -218,6 +218,7 @@ def _compare(options) -> None:
     groups = runs.find(options.name, [options.out, records.FOLDER])
     measured = any(run.metrics for group in groups.values() for run in group)
     require(measured, "run", ", ".join(groups), "one that has metrics; a chapter that compares methods leaves some")
+    known(["accuracy", *compare.numbers(groups)], options.metric, "metric")  # the default may have no curve
     places.need_folder("out", options.out)
     print(*compare.table(groups), sep="\n")
     figure = compare.figure(groups, options.metric)

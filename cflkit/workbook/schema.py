@@ -56,7 +56,7 @@ def _check(kind: type, given: Any) -> None:
         known(names, key, "key")
     for f in fields(kind):
         needed = f.default is MISSING and f.default_factory is MISSING
-        require(f.name in given or not needed, "key", f.name, "there")
+        require(f.name in given or not needed, f.name, None, "given")
     kind(**given)
 
 

@@ -1,0 +1,81 @@
+"""What groups follow, where it is known."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from cflkit.data import builders, images
+from cflkit.engine.sgd import SGD
+from cflkit.engine.simulation import Simulation
+from cflkit.methods import OracleClusters
+from cflkit.workbook import console, groups, protocols
+
+
+class ByLabel(OracleClusters):
+    """Says that clients are grouped by the label of which they have most images."""
+
+    name = "by-label"
+
+    def assignment(self, server):
+        return federation().label_counts().argmax(1)
+
+
+def federation(seed=0):
+    return builders.rotated(images.load("digits"), clients=24, samples_per_client=20, alpha=0.5, seed=seed)
+
+
+def simulation(kind):
+    method = kind(cluster=federation().cluster.tolist())
+    return Simulation(method, federation(), model="linear", local=SGD(0.1), rounds=1, progress=False)
+
+
+def test_groups_that_follow_the_true_clusters_and_nothing_else():
+    found = groups.first(simulation(OracleClusters))
+    assert found["groups"] == 4 and found["with_clusters"] == 1 and abs(found["with_labels"]) < 0.3
+
+
+def test_groups_that_follow_the_most_frequent_label():
+    found = groups.first(simulation(ByLabel))
+    assert found["with_labels"] == 1 and abs(found["with_clusters"]) < 0.3
+    assert found["groups"] == len(set(federation().label_counts().argmax(1).tolist()))
+
+
+def test_the_command_stores_every_seed_with_its_provenance(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(groups, "SEEDS", range(2))
+    asked = []
+
+    def plan(protocol, label, seed):
+        asked.append((protocol, label, seed))
+        plan = protocols.free("oracle", "rotated", "digits", {"rounds": "3", "clients": "8"}, seed)
+        return replace(plan, setting=plan.setting | {"participation": 0.5})
+
+    monkeypatch.setattr(groups.protocols, "plan", plan)
+    assert console.main(["groups", "--out", str(tmp_path)]) == 0
+    assert capsys.readouterr().out == f"{tmp_path / groups.FILE}\n"
+    stored = json.loads((tmp_path / groups.FILE).read_text())
+    assert [(row["protocol"], row["label"], row["seed"]) for row in stored["rows"]] == asked
+    assert len(asked) == 2 * 3 * 2
+    assert all(row["with_clusters"] == 1 for row in stored["rows"])  # everybody took part
+    assert set(stored["provenance"]) >= {"date", "commit", "versions"}
+
+
+def test_the_table_by_hand():
+    row = {"protocol": "common_rot_skew_r20", "label": "fesem"}
+    found = [{"groups": 4, "with_clusters": -0.001, "with_labels": x} for x in (0.25, 0.75)]
+    rows = [row | {"seed": seed} | each for seed, each in enumerate(found)]
+    cells = ["rotations, skewed labels", "FeSEM", "4.0 ± 0.0", "0.00 ± 0.00", "0.50 ± 0.35", "2"]
+    assert list(groups.cells({"rows": rows})) == [cells]
+
+
+def test_what_is_measured_are_clustering_methods_of_both_federations():
+    for name in groups.FEDERATIONS:
+        assert set(groups.ONCE) <= set(protocols.protocols()[name]["methods"])
+
+
+@pytest.mark.parametrize("name", ["none", "file/inside"])
+def test_a_folder_that_is_not_there_is_refused_before_the_work(name, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(groups, "first", pytest.fail)
+    (tmp_path / "file").write_text("")
+    assert console.main(["groups", "--out", str(tmp_path / name)]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
