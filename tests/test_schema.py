@@ -179,7 +179,7 @@ def test_a_malformed_claim_gets_one_line(path, value, told, folder):
         (
             "tables",
             {"left_out": [{"paper": "stocfl", "item": "i"}]},
-            "tables.yaml, left_out, i: key = 'because': must",
+            "tables.yaml, left_out, i: because = None: must be given",
         ),
         ("tables", {"left_out": ["x"]}, "tables.yaml, left_out, x: entry = 'x': must be a mapping"),
         ("claims", {"stoclf": []}, "claims.yaml: key = 'stoclf': .*the nearest is stocfl"),
@@ -187,7 +187,7 @@ def test_a_malformed_claim_gets_one_line(path, value, told, folder):
         (
             "claims",
             {"gates": {"toy": {"baseline": "a"}}},
-            "claims.yaml, gates, toy: key = 'classes': must be there",
+            "claims.yaml, gates, toy: classes = None: must be given",
         ),
         ("claims", {"gates": {}}, "claims.yaml, c: parts, p: gate of protocol = 'toy': must be one of"),
         ("claims", {"rules_since": "now"}, "claims.yaml: rules_since = 'now': must be of type date"),
