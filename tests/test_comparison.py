@@ -45,6 +45,11 @@ def test_numbers_of_a_row_by_hand():
     ]
 
 
+def test_an_agreement_of_nothing_has_no_minus():
+    cells = comparison.standing_cells([row("ifca", run(0, 0.9, ari=-0.004), run(1, 0.9, ari=-0.002))])
+    assert cells[0][2] == "0.00"
+
+
 def test_a_personal_method_is_judged_by_its_own_models():
     found = row("local", run(0, 0.2, personal_accuracy=0.7))
     assert found.values("accuracy") == {0: 70}

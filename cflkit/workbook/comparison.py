@@ -246,8 +246,9 @@ def standing_cells(rows: Sequence[Row]) -> list[list[str]]:
     found = []
     for row in rows:
         ari, late = row.measured.percent("ari"), row.late()
+        agreement = f"{round(_mean(ari), 2) + 0.0:.2f}" if ari else "–"  # no minus at zero
         found.append([
-            row.method.name, short(row.values("accuracy").values()), f"{_mean(ari):.2f}" if ari else "–",
+            row.method.name, short(row.values("accuracy").values()), agreement,
             short(row.worst()), "–" if late is None else f"{_mean(late):.0f}",
             short(row.values("own_accuracy").values()), f"{row.megabytes():,.0f}", str(len(row.measured.runs)),
         ])  # fmt: skip
