@@ -73,8 +73,8 @@ def changed_rules(claims, tables, code, on):
     for name, table in tables.items():
         if name in old:
             yield from (f"{name}: {key}" for key in differ(table, old[name], STATED))
-        elif table["protocol"] in known:  # a new protocol has no runs yet
-            yield name
+        elif table["protocol"] in known and table["protocol"] in claims["gates"]:
+            yield name  # a new protocol has no runs yet, and on one without a gate no claim may rest
 
 
 def changed_protocols(protocols, on):
@@ -152,6 +152,8 @@ def test_a_table_of_an_old_protocol_is_a_new_rule_and_a_claim_must_be_there_on_i
     claims, tables, protocols, code, on = history()
     assert list(changed_rules(claims, tables | {"u": tables["t"]}, code, on)) == ["u"]
     assert list(changed_rules(claims, tables | {"u": tables["t"] | {"protocol": "q"}}, code, on)) == []
+    gateless = claims | {"gates": {}}  # the comparison's protocols: their tables decide nothing
+    assert list(changed_rules(gateless, tables | {"u": tables["t"]}, code, on)) == []
     claims["lcfed"][0]["id"] = "d"
     assert list(changed_claims(claims, on)) == ["d"]
     claims["gates"]["p"] = "another reason"
