@@ -1,7 +1,6 @@
 """How well the attributes that are FedCG's domains (Table 3) tell the label of a CelebA picture without a pixel."""
 
 import json
-import os
 from pathlib import Path
 
 import torch
@@ -56,10 +55,8 @@ def write(folder: Path = records.FOLDER) -> Path:
     places.need_folder("out", folder)
     measured = tell(images.load("celeba")) | {"provenance": records.provenance()}
     target = folder / "fedcg_attributes.json"
-    partial = target.with_suffix(".part")
-    with places.writing(partial):
-        partial.write_text(json.dumps(measured, indent=1) + "\n")
-    os.replace(partial, target)
+    with places.whole(target) as part:
+        part.write_text(json.dumps(measured, indent=1) + "\n")
     return target
 
 

@@ -246,7 +246,7 @@ def standing_cells(rows: Sequence[Row]) -> list[list[str]]:
     found = []
     for row in rows:
         ari, late = row.measured.percent("ari"), row.late()
-        agreement = f"{round(_mean(ari), 2) + 0.0:.2f}" if ari else "–"  # no minus at zero
+        agreement = hundredths(_mean(ari)) if ari else "–"
         found.append([
             row.method.name, short(row.values("accuracy").values()), agreement,
             short(row.worst()), "–" if late is None else f"{_mean(late):.0f}",
@@ -295,6 +295,11 @@ def interval(gap: dict[str, float]) -> str:
         return f"{mean} (n = {gap['n']})"
     side = "ahead" if gap["low"] > 0 else "behind" if gap["high"] < 0 else "undecided"
     return f"{mean} [{low}, {high}] {side}"
+
+
+def hundredths(value: float) -> str:
+    """Two decimals; no minus at zero."""
+    return f"{round(value, 2) + 0.0:.2f}"
 
 
 def short(values) -> str:

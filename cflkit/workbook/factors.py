@@ -6,7 +6,7 @@ from pathlib import Path
 
 from cflkit.engine import metrics
 from cflkit.workbook import protocols, records
-from cflkit.workbook.comparison import METHODS, SETTLING, Row, interval, short
+from cflkit.workbook.comparison import METHODS, SETTLING, Row, hundredths, interval, short
 from cflkit.workbook.measured import measured
 
 CHANGED = "common_rot_why"
@@ -79,10 +79,11 @@ def cells(found: list[tuple[Row, Row, Factor]]) -> list[list[str]]:
 
 def _measured(row: Row) -> list[str]:
     early = [t.get("ari") for run in row.measured.runs for t in run["rounds"] if t["round"] == SETTLING]
-    first = "–" if None in early else f"{metrics.spread(early)['mean']:.2f}"  # without clusters there is no index
+    # without clusters there is no index
+    first = "–" if None in early else hundredths(metrics.spread(early)["mean"])
     last, late = (metrics.spread(values)["mean"] for values in (row.measured.percent("ari"), row.late()))
     accuracy, n = short(row.values("accuracy").values()), str(len(row.measured.runs))
-    return [accuracy, first, f"{last:.2f}", f"{late:.0f}", n]
+    return [accuracy, first, hundredths(last), f"{late:.0f}", n]
 
 
 def _difference(row: Row, base: Row) -> str:

@@ -106,6 +106,7 @@ def environment(folder: Path, out: Path, benchmarks: Path = BENCHMARKS) -> jinja
         "settling": comparison.SETTLING,
         "factor_cells": factors.cells,
         "group_cells": groups.cells,
+        "hundredths": comparison.hundredths,
         "chances": chances,
         "cards": cards,
         "grid": grid,
