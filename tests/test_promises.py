@@ -15,6 +15,7 @@ from cflkit.engine.fast import trainers
 from cflkit.engine.sgd import SGD
 from cflkit.engine.simulation import Simulation, simulate
 from cflkit.methods import Ditto, FedAvg, FedProx, LocalOnly
+from cflkit.methods.base import Method
 
 
 class Net(nn.Module):
@@ -215,6 +216,13 @@ def test_settings_of_the_wrong_kind(changed, line, fed, settings_of_a_run):
 def test_a_class_is_no_method(fed, settings_of_a_run):
     with pytest.raises(ValueError, match=r"^method = .*FedAvg.*: must be a method with its hyper-parameters"):
         Simulation(FedAvg, fed, **settings_of_a_run)
+
+
+@pytest.mark.parametrize("lacking", ["start", "round", "client", "serve"])
+def test_what_a_method_lacks_is_named(lacking, fed, settings_of_a_run):
+    method = type("Half", (FedAvg,), {"name": "half", lacking: getattr(Method, lacking)})()
+    with pytest.raises(NotImplementedError, match=rf"^half\.{lacking}: must be defined$"):
+        simulate(method, fed, **settings_of_a_run)
 
 
 def test_debugging_trains_by_the_reference_alone():
