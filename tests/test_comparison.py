@@ -62,6 +62,11 @@ def test_every_label_of_the_protocols_has_its_row():
     assert len(comparison.federations()) == 6
 
 
+def test_who_groups_clients():
+    grouping = {method.label.partition("-")[0] for method in METHODS if method.kind == "clusters"}
+    assert grouping == {"ifca", "cfl", "fedgroup", "mdicfl", "fesem", "stocfl", "lcfed"}  # FedCG groups images
+
+
 def test_every_label_stands_in_a_table_of_the_ledger_with_the_score_of_the_page():
     tables = {table["protocol"]: table for table in ledger.tables().values() if table["paper"] == "ours"}
     assert sorted(tables) == sorted(comparison.federations())
