@@ -221,6 +221,22 @@ def test_w_of_the_papers_networks(name, shape, q, fan_in, full, bottleneck):
 
 
 # ------------------------------------------------------------------ domains per image
+def test_large_images_are_classified_few_at_a_time():
+    sizes = {side: [len(x) for x in graph_layers.pieces(torch.zeros(300, 1, side, side))] for side in (8, 28, 84)}
+    assert sizes == {8: [256, 44], 28: [83, 83, 83, 51], 84: [9] * 33 + [3]}
+    assert [len(x) for x in graph_layers.pieces(torch.zeros(2, 3, 999, 999))] == [1, 1]
+
+
+@pytest.mark.parametrize("soft", [True, False])
+def test_pieces_change_no_domain(soft, float64, monkeypatch):
+    net = network(convnet, soft=soft)
+    x = pictures()
+    whole = net.assign(x)
+    monkeypatch.setattr(graph_layers, "IMAGES_TOGETHER", 2)
+    torch.testing.assert_close(net.assign(x), whole)
+    assert len(whole.unique(dim=0)) > 1
+
+
 CASES = [(convnet, "last"), (convnet, "all"), (normnet, "batchnorm"), (normnet, "all"),
          (partial(normnet, running=True), "all")]  # fmt: skip
 

@@ -15,12 +15,12 @@ from cflkit.checks import Count, Unit, Weight, require
 from cflkit.engine import metrics
 from cflkit.methods.base import Method, kmeans, one_for_all
 from cflkit.methods.graph_layers import (
-    IMAGES_TOGETHER,
     DomainClassifier,
     GraphNetwork,
     adjacency,
     euclidean,
     hamming,
+    pieces,
     replaced,
 )
 from cflkit.models.flat import Model
@@ -208,8 +208,8 @@ class FedCG(Method):
             return down["cluster"].repeat_interleave(data.sizes).to(base.device).split(data.sizes.tolist())
         classifier = self.classifier(base, data.shape)
         with torch.no_grad():
-            pieces = (data[i][0].split(IMAGES_TOGETHER) for i in range(len(data)))
-            return [torch.cat([classifier.forward(down["teacher"], x).argmax(1) for x in each]) for each in pieces]
+            each = (pieces(data[i][0]) for i in range(len(data)))
+            return [torch.cat([classifier.forward(down["teacher"], x).argmax(1) for x in own]) for own in each]
 
     def objective(self, classes: int, ratio: float, module: GraphNetwork, x: Tensor, tagged: Tensor) -> Tensor:
         """Loss of a batch: the network's, and the student's (Eq. 3) times lr_student / lr.
