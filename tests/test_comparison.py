@@ -3,6 +3,7 @@
 import json
 from pathlib import Path
 
+import made
 import pytest
 
 from cflkit.workbook import comparison, factors, ledger, pages, protocols
@@ -156,6 +157,17 @@ def test_every_factor_is_in_the_protocol_and_belongs_to_a_row():
     assert labels - set(methods[factors.COMMON]["methods"]) == set(methods[factors.CHANGED]["methods"])
     for factor in factors.FACTORS:
         assert factor.base in labels | set(methods[factors.COMMON]["methods"])
+
+
+def test_the_status_links_to_tables_that_are_on_a_page(tmp_path):
+    """The comparison shows a federation from its first record on; a paper's tables stand there from the start."""
+    def linked():
+        return {name.strip("`"): title.startswith("[") for title, *_, name in pages.states(tmp_path)}
+
+    papers = {name for name, table in ledger.tables().items() if table["paper"] != "ours"}
+    assert {name for name, link in linked().items() if link} == papers
+    made.record(tmp_path, "common_shift_r20", "ifca", 0, accuracy=0.9)
+    assert {name for name, link in linked().items() if link} == papers | {"comparison-shift-r20"}
 
 
 def test_a_factor_changes_one_parameter_of_its_base():

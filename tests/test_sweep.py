@@ -408,6 +408,13 @@ def test_a_name_in_two_folders_is_two_sides_of_a_comparison(toy, capsys, monkeyp
     assert said.out == "" and said.err.startswith("cflkit: metric = 'acuracy': must be one of accuracy, ")
 
 
+def test_a_metric_of_earlier_rounds_may_be_asked_for():
+    """A method's own log may leave a number out of the last round."""
+    end, early = {"accuracy": 0.5, "name": "no number"}, {"drift": 0.1}
+    run = runs.Run("a/b", 0, {}, {"b": [end]}, {"b": [[early, end]]}, "", 0.0, Path())
+    assert compare.numbers({"a/b": [run]}) == ["accuracy", "drift"]
+
+
 def test_a_run_that_has_diverged_is_marked_wherever_it_is_shown(toy, threads, capsys):
     command = ["sweep", "simulate", "--protocol", "toy", "a", "-p", "lr=0.1,1e5", "--seeds", "0"]
     with pytest.warns(RuntimeWarning, match="has diverged"):
