@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from course.checking import Check, checks_of, tasks_of
+from course.conftest import POINTS
 from course.judge import judge
 from course.notebooks import notebook
 from course.source import load, names
@@ -25,7 +26,8 @@ def result(request):
     """What the submission got."""
     path: Path = request.config.getoption("submission").resolve()
     found = judge(path, path.parent.name, path.stem, notebook(load(path.stem), "release"))
-    print(f"{found.total} of {sum(tasks_of(path.stem).values())} points", *found.notes, sep="\n")
+    total = sum(tasks_of(path.stem).values())
+    request.config.stash[POINTS] = [f"{path.name}: {found.total} of {total} points", *found.notes]
     return found
 
 

@@ -333,5 +333,7 @@ def test_the_way_without_nbgrader(tmp_path):
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
         assert done.returncode == (1 if failed else 0), done.stdout
         assert (f"{failed} failed" if failed else f"{count} passed") in done.stdout, done.stdout
+        total = sum(tasks_of("a6").values())
+        assert f"a6.ipynb: {0 if failed else total} of {total} points" in done.stdout.splitlines(), done.stdout
 
 

@@ -338,6 +338,11 @@ def test_hold_out_keeps_copies_together(ids, share, seed):
     assert len(set(out)) == max(1, round(share * len(set(ids))))
 
 
+def test_a_client_with_one_image_has_none_to_hold_out():
+    with pytest.raises(ValueError, match=r"^images of client 1 = 1: must be 2 or more: at least one is held out$"):
+        partition.hold_out_each([np.arange(3), np.array([7])], 0.2, 0, "test")
+
+
 def shares_of_five_percent(alpha, convention):
     drawn = np.array(partition.laws(alpha, convention, 10, 4000, 0))
     return (drawn >= 0.05).sum(1).mean()

@@ -24,6 +24,8 @@ def hold_out(ids: Ids, share: float, rng: np.random.Generator) -> tuple[Ids, Ids
 def hold_out_each(sets: Sequence[Ids], share: float, seed: int, purpose: str) -> tuple[list[Ids], list[Ids]]:
     """Return what every client keeps, and what is held out of it."""
     split = [hold_out(ids, share, generator(seed, purpose, i)) for i, ids in enumerate(sets)]
+    for i, (kept, held) in enumerate(split):
+        require(len(kept) > 0, f"images of client {i}", len(held), "2 or more: at least one is held out")
     return [kept for kept, _ in split], [held for _, held in split]
 
 
