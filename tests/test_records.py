@@ -53,7 +53,8 @@ def test_no_list_is_cut(finished, tmp_path):
 def test_every_clients_accuracy_is_kept_with_four_digits(finished, tmp_path, fed, settings_of_a_run):
     run, history = finished
     kept = records.read(records.write("toy", "stocfl", run, history, tmp_path))["clients"]
-    assert list(kept) == ["accuracy"] and len(kept["accuracy"]) == fed.clients
+    assert list(kept) == ["accuracy", "cluster"] and len(kept["accuracy"]) == fed.clients
+    assert kept["cluster"] == history.server["assign"].tolist()
     assert sum(kept["accuracy"]) / fed.clients == pytest.approx(history.final["accuracy"], abs=1e-4)
     assert all(value == round(value, 4) for value in kept["accuracy"]) and len(set(kept["accuracy"])) > 1
     assert run.accuracies(history) == Simulation(run.method, fed, **settings_of_a_run).accuracies(history)
@@ -63,7 +64,9 @@ def test_every_clients_accuracy_is_kept_with_four_digits(finished, tmp_path, fed
     scored = [v for v in found["personal_accuracy"] if v == v]
     assert len(scored) == 2 and len(found["personal_accuracy"]) == len(found["accuracy"]) == fed.clients
     assert sum(scored) / 2 == pytest.approx(history.final["personal_accuracy"])
-    kept = records.read(records.write("toy", "ditto", run, history, tmp_path))["clients"]["personal_accuracy"]
+    kept = records.read(records.write("toy", "ditto", run, history, tmp_path))["clients"]
+    assert list(kept) == ["accuracy", "personal_accuracy"]  # Ditto groups nobody
+    kept = kept["personal_accuracy"]
     assert [v is None for v in kept] == [v != v for v in found["personal_accuracy"]]
 
 

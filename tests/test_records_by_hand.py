@@ -8,6 +8,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 from made import record
 
 from cflkit.engine.history import History
@@ -35,6 +36,7 @@ def finished(rounds, clients):
     model = SimpleNamespace(device=SimpleNamespace(type="cpu"))
     run = SimpleNamespace(config=CONFIG, seed=7, model=model, trainer="auto", chunk=32, workers=1)
     run.accuracies = lambda history: clients
+    run.method = SimpleNamespace(assignment=lambda server: server.get("assign"))
     return run, History(rounds, [1.26, 2.0])
 
 
@@ -60,6 +62,19 @@ def test_a_record_line_by_line(tmp_path):
     told = json.loads(file.read_text())["provenance"]
     assert told["seconds"] == 3.3 and (told["device"], told["card"]) == ("cpu", None)
     assert (told["trainer"], told["chunk"], told["workers"]) == ("auto", 32, 1)
+
+
+def test_the_clusters_of_clients_are_kept(tmp_path):
+    run, history = finished([{"round": 0}, {"round": 1}], {"accuracy": [0.5, 0.25]})
+    history.server = {"assign": torch.tensor([3, -1])}
+    kept = json.loads(records.write("p", "ifca", run, history, tmp_path).read_text())["clients"]
+    assert kept == {"accuracy": [0.5, 0.25], "cluster": [3, -1]}
+    path = record(tmp_path, P, "ifca", 0, accuracy=0.9)
+    whole = json.loads(path.read_text())
+    for cluster in (["a"], 3, [0.5]):
+        path.write_text(json.dumps(whole | {"format": 2, "clients": {"accuracy": [0.9], "cluster": cluster}}))
+        with pytest.raises(ValueError, match=r": clients' cluster = .*: must be "):
+            records.read(path)
 
 
 def damaged(path, **first_round):

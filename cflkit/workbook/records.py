@@ -90,7 +90,7 @@ def write(protocol: str, label: str, simulation: Simulation, history: History, f
         "config": simulation.config,
         "seed": simulation.seed,
         "final": rounded(history.final),
-        "clients": rounded(simulation.accuracies(history), 4),
+        "clients": _each_client(simulation, history),
         "rounds": rounded(history.rounds),
         "provenance": provenance() | {
             "seconds": round(sum(history.seconds), 1),
@@ -108,6 +108,13 @@ def write(protocol: str, label: str, simulation: Simulation, history: History, f
     partial.write_text("{\n" + lines + "\n}\n")
     os.replace(partial, target)
     return target
+
+
+def _each_client(simulation: Simulation, history: History) -> dict[str, list]:
+    """Every client's accuracies and, of methods that group clients, its cluster in the end."""
+    cluster = simulation.method.assignment(history.server)
+    grouped = {} if cluster is None else {"cluster": cluster.tolist()}
+    return rounded(simulation.accuracies(history), 4) | grouped
 
 
 @dataclass(frozen=True)
@@ -163,7 +170,7 @@ class Record(Checked):
             return
         require(self.clients is not None, "clients", self.clients, "each client's accuracy")
         for name, each in self.clients.items():
-            declared(f"clients' {name}", each, Some[Unit | None])
+            declared(f"clients' {name}", each, Some[int] if name == "cluster" else Some[Unit | None])
         for name in CLIENTS:
             if (mean := self.final.get(name)) is not None:
                 scored = [value for value in self.clients.get(name, []) if value is not None]
