@@ -75,6 +75,9 @@ def test_the_clusters_of_clients_are_kept(tmp_path):
         path.write_text(json.dumps(whole | {"format": 2, "clients": {"accuracy": [0.9], "cluster": cluster}}))
         with pytest.raises(ValueError, match=r": clients' cluster = .*: must be "):
             records.read(path)
+    path.write_text(json.dumps(whole | {"format": 2, "clients": {"accuracy": [0.9], "cluster": [0, 1]}}))
+    with pytest.raises(ValueError, match=r": clients = .*'cluster': 2.*: must be lists of one length"):
+        records.read(path)
 
 
 def damaged(path, **first_round):

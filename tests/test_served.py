@@ -20,7 +20,7 @@ def test_each_cluster_and_what_it_adds_to_the_difference(tmp_path):
     kept(tmp_path, "fesem4", 0, {"accuracy": [0.5, 0.9, 0.1, 0.7], "cluster": [2, 0, 2, 2]})
     kept(tmp_path, "fedavg-equal", 0, {"accuracy": [0.6, 0.7, 0.4, 0.6]})
     kept(tmp_path, "fesem4", 1, {"accuracy": [0.5, 0.5], "cluster": [1, 1]})
-    kept(tmp_path, "fesem4", 2, {"accuracy": [0.25, 0.5]})  # of before clusters were kept
+    kept(tmp_path, "fesem4", 2, {"accuracy": [0.25, 0.5]})
     kept(tmp_path, "fedavg-equal", 2, {"accuracy": [0.5, 0.5]})
     lines = [*served.by_cluster(P, "fesem4", "fedavg-equal", tmp_path)]
     # (0.5 + 0.1 + 0.7) / 3 = 0.433, (0.6 + 0.4 + 0.6) / 3 = 0.533; a tenth less for 3 of 4, two tenths more for one
@@ -30,4 +30,5 @@ def test_each_cluster_and_what_it_adds_to_the_difference(tmp_path):
 def test_without_either_there_is_no_table(tmp_path):
     assert [*served.by_cluster(P, "fesem4", "fedavg-equal", tmp_path)] == []
     kept(tmp_path, "fesem4", 0, {"accuracy": [0.5], "cluster": [0]})
+    record(tmp_path, P, "fedavg-equal", 0, accuracy=0.5)  # of the first format, without clients
     assert [*served.by_cluster(P, "fesem4", "fedavg-equal", tmp_path)] == []

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from cflkit.checks import require
 
 IMAGES_TOGETHER = 256  # images that are classified, or given kernels of their own, at a time; bounds memory
+WIDTHS = 32, 64  # filters of the two layers of a domain classifier
 CACHED = 2**22  # activations of a layer that a cache holds: with more, a classifier takes up to twice as long
 
 
@@ -29,10 +30,11 @@ class DomainClassifier(nn.Module):
         super().__init__()
         channels, height, width = shape
         self.pool = pool
-        self.conv1 = nn.Conv2d(channels, 32, 3, padding=1)
-        self.conv2 = nn.Conv2d(32, 64, 3, padding=1)
+        narrow, wide = WIDTHS
+        self.conv1 = nn.Conv2d(channels, narrow, 3, padding=1)
+        self.conv2 = nn.Conv2d(narrow, wide, 3, padding=1)
         places = 1 if pool == "global" else (height // 2) * (width // 2)
-        self.decision = nn.Linear(64 * places, domains)
+        self.decision = nn.Linear(wide * places, domains)
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits ``(n, D)`` of images ``(n, C, H, W)``."""
@@ -45,7 +47,7 @@ class DomainClassifier(nn.Module):
 def pieces(x: Tensor) -> tuple[Tensor, ...]:
     """Images ``(n, C, H, W)`` in pieces that a classifier takes fast: the wider of its layers stays in a cache."""
     height, width = x.shape[2:]
-    return x.split(max(1, min(IMAGES_TOGETHER, CACHED // (64 * height * width))))
+    return x.split(max(1, min(IMAGES_TOGETHER, CACHED // (max(WIDTHS) * height * width))))
 
 
 class GraphLayer(nn.Module):

@@ -171,6 +171,8 @@ class Record(Checked):
         require(self.clients is not None, "clients", self.clients, "each client's accuracy")
         for name, each in self.clients.items():
             declared(f"clients' {name}", each, Some[int] if name == "cluster" else Some[Unit | None])
+        lengths = {name: len(each) for name, each in self.clients.items()}
+        require(len({*lengths.values()}) < 2, "clients", lengths, "lists of one length: one number a client")
         for name in CLIENTS:
             if (mean := self.final.get(name)) is not None:
                 scored = [value for value in self.clients.get(name, []) if value is not None]

@@ -23,16 +23,17 @@ def by_cluster(protocol: str, label: str, other: str, folder: Path = records.FOL
     ------
     list of str
         Seed, size of the cluster, mean accuracy of its clients under either method [%], and what the cluster adds
-        to the difference of the two means over all clients [points]. Seeds that both have; runs whose record has no
-        clusters are left out.
+        to the difference of the two means over all clients [points]. Of the seeds that both have, and of runs
+        whose record has every client's cluster.
     """
     one, two = measured(protocol, label, folder), measured(protocol, other, folder)
-    others = {run["seed"]: run["clients"]["accuracy"] for run in two.runs} if two else {}
+    others = {run["seed"]: run["clients"]["accuracy"] for run in two.runs if "clients" in run} if two else {}
     for run in one.runs if one else ():
-        if run["seed"] not in others or "cluster" not in run["clients"]:
+        own = run.get("clients", {})
+        if run["seed"] not in others or "cluster" not in own:
             continue
-        served = [*zip(run["clients"]["cluster"], run["clients"]["accuracy"], others[run["seed"]], strict=True)]
-        members = {j: [pair for k, *pair in served if k == j] for j in set(run["clients"]["cluster"])}
+        served = [*zip(own["cluster"], own["accuracy"], others[run["seed"]], strict=True)]
+        members = {j: [pair for k, *pair in served if k == j] for j in set(own["cluster"])}
         for pairs in sorted(members.values(), key=len, reverse=True):
             ours, theirs = (sum(values) / len(values) for values in zip(*pairs, strict=True))
             adds = 100 * (ours - theirs) * len(pairs) / len(served)
