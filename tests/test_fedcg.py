@@ -237,6 +237,14 @@ def test_pieces_change_no_domain(soft, float64, monkeypatch):
     assert len(whole.unique(dim=0)) > 1
 
 
+def test_training_does_not_ask_how_many_images_are_classified_at_a_time(mixed, monkeypatch):
+    method = FedCG(domains=3)
+    whole = simulation(method, mixed, **HOW).run()
+    assert sorted(whole.final["images"])[1] > 0  # so that an image with another's domain would be noticed
+    monkeypatch.setattr(graph_layers, "IMAGES_TOGETHER", 5)
+    torch.testing.assert_close(simulation(method, mixed, **HOW).run().server["model"], whole.server["model"])
+
+
 CASES = [(convnet, "last"), (convnet, "all"), (normnet, "batchnorm"), (normnet, "all"),
          (partial(normnet, running=True), "all")]  # fmt: skip
 

@@ -357,6 +357,31 @@ def test_what_lcfed_came_to_names_its_pulls_and_who_chose_them(tmp_path):
     assert f"{weak}, 5.00" in found()
 
 
+def test_what_fesem_came_to_has_both_means_over_writers(tmp_path):
+    for seed in range(3):
+        for label, by_writer, by_image in (("fedavg", 0.6, 0.6), ("fesem4", 0.7, 0.75),
+                                           ("fedavg-equal", 0.72, 0.7 + 0.05 * seed)):  # fmt: skip
+            record(tmp_path, "fesem_femnist_60_r60", label, seed, accuracy=by_writer, accuracy_micro=by_image)
+    template = pages.environment(tmp_path, tmp_path).get_template("finding.md.jinja")
+    found = " ".join(template.render(paper="fesem").split())
+    assert "reaches 75.00% of all images, not to be told apart from FedAvg with as many local passes; as a" in found
+    assert "it reaches 70.00%, 2.00 points below it." in found and "training alone" not in found
+    record(tmp_path, "fesem_femnist_60_r60", "local-equal", 0, accuracy=0.5, personal_accuracy_micro=0.8)
+    assert "passes, and 5.00 points below training alone; as" in " ".join(template.render(paper="fesem").split())
+
+
+def test_fesems_page_tells_who_is_served_by_which_centre(tmp_path):
+    every = {"fesem4": {"accuracy": [0.5, 0.9], "cluster": [0, 1]}, "fedavg-equal": {"accuracy": [0.75, 0.75]},
+             "fedavg": {"accuracy": [0.1, 0.3]}}  # fmt: skip
+    for label, clients in every.items():
+        mean = sum(clients["accuracy"]) / 2
+        file = record(tmp_path, "fesem_femnist_60_r60", label, 0, accuracy=mean, accuracy_micro=mean)
+        file.write_text(json.dumps(json.loads(file.read_text()) | {"format": 2, "clients": clients}))
+    template = pages.environment(tmp_path, tmp_path).get_template("fesem_tables.md.jinja")
+    told = template.render(paper="fesem").partition("(fesem-served)=")[2]
+    assert "| 0 | 1 | 50.0 | 75.0 | -12.50 |\n| 0 | 1 | 90.0 | 75.0 | +7.50 |" in told
+
+
 def test_every_claim_is_a_mark_that_leads_to_its_evidence(tmp_path):
     for paper in evidence.CHAPTERS:
         templates = pages.environment(tmp_path, tmp_path)
