@@ -38,7 +38,8 @@ def record(folder, protocol, label, seed, device="cpu", date="2100-01-01", early
     kept = {k: spec[k] for k in ("model", "rounds", "participation") if k in spec}
     method = dict(spec["methods"][label])
     kept |= {k: method.pop(k) for k in ("rounds", "participation") if k in method}
-    config = kept | {"method": method, "federation": spec["federation"] | {"seed": seed}, "local": spec["local"],
+    local = spec["local"] | {k: method.pop(k) for k in ("lr",) if k in method}
+    config = kept | {"method": method, "federation": spec["federation"] | {"seed": seed}, "local": local,
                      "dtype": "float32", "seed": seed}  # fmt: skip
     moved = {0: 5, 1: 2}
     rows = [{"round": t, "clusters": 2, "sizes": [2, 1], "objective": -0.5, "moved": moved.get(t, 0),

@@ -5,7 +5,7 @@ import json
 import pytest
 from made import record
 
-from cflkit.workbook import measured
+from cflkit.workbook import measured, protocols
 from cflkit.workbook.measured import Measured
 
 P, UNSEEN = "mdicfl_rotmnist_r100", "stocfl_femnist_unseen"  # in the second, 0.3 of the clients never train
@@ -96,6 +96,17 @@ def test_a_record_fits_by_protocol_label_and_every_setting(tmp_path):
     for place, other in others:
         assert not measured.fits(changed(path, place, **other)), (place, other)
     assert measured.fits(changed(path, "config", evaluate_every=3))  # which the protocol leaves open
+
+
+def test_a_label_may_have_a_learning_rate_of_its_own(tmp_path):
+    path = record(tmp_path, "fedcg_celeba_400", "fedavg-twice", 0, accuracy=0.8)
+    plan = protocols.plan("fedcg_celeba_400", "fedavg-twice")
+    assert json.loads(path.read_text())["config"]["local"]["lr"] == plan.local["lr"] == 0.06
+    assert plan.local["epochs"] == 5 and "lr" not in plan.setting and "lr" not in plan.method
+    assert measured.fits(json.loads(path.read_text()))
+    assert not measured.fits(changed(path, "config/local", lr=0.03))
+    other = record(tmp_path, "fedcg_celeba_400", "fedavg", 0, accuracy=0.8)
+    assert not measured.fits(changed(other, "config/local", lr=0.06))
 
 
 @pytest.mark.parametrize(

@@ -87,6 +87,7 @@ def _set(given, path, value):
         ("federation.test", "ownn", "federation: test = 'ownn': must be one of"),
         ("federation.std", 0, "federation: std = 0: must be a finite number, greater than 0"),
         ("methods.a.name", "fedavgg", r"methods, a: name = 'fedavgg': .*the nearest is fedavg"),
+        ("methods.a.lr", 0, r"methods, a: lr = 0: must be a finite number, greater than 0"),
         ("methods.b.kk", 2, r"methods, b: key = 'kk': must be one of"),
         ("methods.b.k", 0, r"methods, b: k = 0: must be"),
         ("methods.b.rounds", -1, "methods, b: rounds = -1: must be an integer, 1 or more"),

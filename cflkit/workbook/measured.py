@@ -76,6 +76,7 @@ def fits(record: dict) -> bool:
         return False
     config, method = record["config"], dict(protocol["methods"][record["label"]])
     own = {name: method.pop(name) for name in schema.OWN if name in method}
+    local = protocol["local"] | {name: own.pop(name) for name in ("lr",) if name in own}
     arrival, never = config.get("arrival") or [], config["rounds"] + 1
     away = round(protocol.get("unseen", 0) * len(arrival))
     if arrival.count(never) != away or arrival.count(1) != len(arrival) - away:
@@ -90,7 +91,7 @@ def fits(record: dict) -> bool:
         == _whole(methods.METHODS[method["name"]], config["method"])
         and _whole(builders.BUILDERS[made["builder"]], made)
         == _whole(builders.BUILDERS[made["builder"]], federation)
-        and _whole(SGD, protocol["local"]) == _whole(SGD, config["local"])
+        and _whole(SGD, local) == _whole(SGD, config["local"])
         and _whole(protocols.Setting, needed) == _whole(protocols.Setting, has)
         and (config.get("personal") or [SCORED])[0] == SCORED
     )

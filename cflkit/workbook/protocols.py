@@ -175,8 +175,9 @@ def plan(name: str, label: str, seed: int = 0, **how) -> Plan:
     method = dict(protocol["methods"][label])
     setting = {"evaluate_every": 10} | {k: protocol[k] for k in hints(Setting) if k in protocol}
     setting |= {k: method.pop(k) for k in schema.OWN if k in method}
+    local = protocol["local"] | {k: setting.pop(k) for k in ("lr",) if k in setting}
     unseen = protocol.get("unseen", 0.0)
-    return Plan(name, label, method, protocol["federation"], protocol["local"], setting, seed, unseen, how)
+    return Plan(name, label, method, protocol["federation"], local, setting, seed, unseen, how)
 
 
 def free(method: str, builder: str, images: str, given: Mapping[str, str], seed: int = 0, **how) -> Plan:

@@ -36,7 +36,7 @@ from cflkit.workbook.scores import METRICS, MODELS
 
 CHAPTERS = ("mdicfl", "fesem", "stocfl", "lcfed", "fedcg")
 PACKED = ("femnist", "sign", "svhn_sample")  # data sets that are read from a .npz of that name
-OWN = "rounds", "participation"  # settings that one label of a protocol may have for itself
+OWN = {"rounds": Count, "participation": Fraction, "lr": Positive}  # what a label of a protocol may have for itself
 
 
 @contextmanager
@@ -159,7 +159,7 @@ def _method(given: Any) -> None:
     kind = methods.METHODS[given["name"]]
     for key in given:
         known([*(f.name for f in fields(kind)), "name", *OWN], key, "key")
-    for key, hint in zip(OWN, (Count, Fraction), strict=True):
+    for key, hint in OWN.items():
         if key in given:
             declared(key, given[key], hint)
     methods.get(**{key: value for key, value in given.items() if key not in OWN})
