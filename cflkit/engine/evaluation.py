@@ -68,11 +68,11 @@ class Scorer:
         Returns
         -------
         dict
-            ``accuracy`` on the class-balanced test of the true cluster with ``_std`` over clients, ``_worst10``
-            (mean of the worst tenth) and ``_micro`` (weighted by n_i); ``own_accuracy`` under the client's own
-            label mix, likewise; ``f1`` and ``f1_micro``, means over clients of the macro-F1 over classes. In a
-            federation where every client has a test set of its own, both axes agree. Each client's accuracy is
-            kept as ``latest``.
+            ``accuracy`` on the whole test split, as the true cluster shows it, with ``_std`` over clients,
+            ``_worst10`` (mean of the worst tenth) and ``_micro`` (weighted by n_i); ``own_accuracy`` under the
+            client's own label mix, likewise; ``f1`` and ``f1_micro``, means over clients of the macro-F1 over
+            classes. In a federation where every client has a test set of its own, both axes agree. Each client's
+            accuracy is kept as ``latest``.
         """
         confusion = self.confusions(served, clients)
         sizes = self.federation.train.sizes[clients].numpy()

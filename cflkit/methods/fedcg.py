@@ -68,7 +68,7 @@ class FedCG(Method):
     residual : bool
         Add to the layers' own output; otherwise the graph layers stand in for them (Table 3: "GCN").
     pool : {"local", "global"}
-        Average pooling of the domain classifiers: 2 x 2 pixels, or everything. Pooled globally, untrained
+        Average pooling of the domain classifiers: 2 x 2 pixels, or everything. Pooled globally, most untrained
         teachers put nearly all images in one domain.
     lam : float
         Weight lambda of the residuals at the start.

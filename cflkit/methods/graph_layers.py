@@ -22,7 +22,7 @@ class DomainClassifier(nn.Module):
     """Tells D domains apart: convolutions 3 x 3, 32 and 64, average pooling, linear (Section 4.1).
 
     The paper does not say over what it pools: 2 x 2 pixels ("local"), which keeps where things are, or the whole
-    image ("global"), where an untrained classifier puts nearly every image in one domain. Every image, of that
+    image ("global"), where most untrained classifiers put nearly every image in one domain. Every image, of that
     `shape` (C, H, W), is standardised first.
     """
 

@@ -27,7 +27,8 @@ CAPTIONS = {
     "stocfl": """
         Slide τ. A mark is a client's fingerprint: its shape the true rotation, its colour the cluster. The
         curves are the accuracy of the cluster models (solid) and of the global model (dashed), which is trained
-        in parallel, as listed, or handed from client to client, as released. Each τ is one run on digits.""",
+        in parallel, as listed, or handed from client to client, as released. Each τ has two runs on digits,
+        one for each update.""",
     "lcfed": """
         The two pulls of LCFed, on digits with three labels a client: accuracy on the client's own labels. Which
         model is scored decides which pull is best. Right, the pair that is best in the last round, and no pull
