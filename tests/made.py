@@ -35,12 +35,10 @@ def experiment(folder, rounds=3, **methods):
 def record(folder, protocol, label, seed, device="cpu", date="2100-01-01", early=0.5, **final):
     """Write a record of the protocol's configuration with those last-round numbers; earlier are `early` times."""
     spec = protocols.protocols()[protocol]
-    kept = {k: spec[k] for k in ("model", "rounds", "participation") if k in spec}
-    method = dict(spec["methods"][label])
-    kept |= {k: method.pop(k) for k in ("rounds", "participation") if k in method}
-    local = spec["local"] | {k: method.pop(k) for k in ("lr",) if k in method}
-    config = kept | {"method": method, "federation": spec["federation"] | {"seed": seed}, "local": local,
-                     "dtype": "float32", "seed": seed}  # fmt: skip
+    method, local, setting = protocols.parts(spec, label)
+    config = {k: setting[k] for k in ("model", "rounds", "participation") if k in setting}
+    config |= {"method": method, "federation": spec["federation"] | {"seed": seed}, "local": local,
+               "dtype": "float32", "seed": seed}  # fmt: skip
     moved = {0: 5, 1: 2}
     rows = [{"round": t, "clusters": 2, "sizes": [2, 1], "objective": -0.5, "moved": moved.get(t, 0),
              **{k: v if t == config["rounds"] else type(v)(v * early) for k, v in final.items()}}

@@ -410,3 +410,20 @@ def test_signs_are_minus_signs_and_numbers_are_set_right():
     assert told == "−1.0 to −2, 2026-11-22, r10-s0, `-1`, 5-6"
     table = pages.grid(["name", "value"], [("a", "-6.00 ± 1.41"), ("b", "–"), ("c", pages.MISSING)])
     assert table.splitlines()[1] == "| --- | ---: |"
+
+
+def test_what_fedcg_came_to_says_how_many_seeds_its_rows_have(tmp_path):
+    for label, values in {"fedavg": (0.8, 0.9, 0.85), "fedcg": (0.83,), "fedcg-one": (0.82,)}.items():
+        for seed, value in enumerate(values):
+            record(tmp_path, "fedcg_celeba_400", label, seed, accuracy=value)
+
+    def found():
+        template = pages.environment(tmp_path, tmp_path).get_template("finding.md.jinja")
+        return " ".join(template.render(paper="fedcg").split())
+
+    assert "reaches 83.00%: 3.00 points above FedAvg, and 1.00 points above itself with a single domain." in found()
+    assert "single domain. So far with 1 seed." in found()
+    for label, values in {"fedcg": (0.93, 0.88), "fedcg-one": (0.92, 0.87)}.items():
+        for seed, value in enumerate(values, start=1):
+            record(tmp_path, "fedcg_celeba_400", label, seed, accuracy=value)
+    assert "88.00%: 3.00 points above FedAvg, and 1.00 points above itself" in found() and "So far" not in found()

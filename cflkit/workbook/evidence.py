@@ -141,9 +141,10 @@ def ready(names: Sequence[str], folder: Path) -> str:
     return ""
 
 
-def few(table: str, folder: Path) -> str:
-    """Say so if no row of a table has the seeds to decide anything."""
-    seeds = max(len(row.measured.runs) if row.measured else 0 for row in ledger.rows(table, folder))
+def few(table: str, *names: str, folder: Path) -> str:
+    """Say so if no row of a table has the seeds to decide anything or, of the rows that are named, one has not."""
+    rows = [row for row in ledger.rows(table, folder) if not names or row.name in names]
+    seeds = (min if names else max)(len(row.measured.runs) if row.measured else 0 for row in rows)
     return "" if seeds >= ledger.SEEDS else f" So far with {seeds} seed{'s' * (seeds > 1)}."
 
 

@@ -74,18 +74,15 @@ def fits(record: dict) -> bool:
     protocol = protocols.protocols().get(record["protocol"], {"methods": {}})
     if record["label"] not in protocol["methods"]:
         return False
-    config, method = record["config"], dict(protocol["methods"][record["label"]])
-    own = {name: method.pop(name) for name in schema.OWN if name in method}
-    local = protocol["local"] | {name: own.pop(name) for name in ("lr",) if name in own}
+    config, (method, local, setting) = record["config"], protocols.parts(protocol, record["label"])
     arrival, never = config.get("arrival") or [], config["rounds"] + 1
     away = round(protocol.get("unseen", 0) * len(arrival))
     if arrival.count(never) != away or arrival.count(1) != len(arrival) - away:
         return False
     federation = {key: value for key, value in config["federation"].items() if key != "digest"}
     made = protocol["federation"] | {"seed": record["seed"]}
-    settings = [f.name for f in fields(protocols.Setting) if f.name not in ("evaluate_every", "personal_every")]
-    needed = {key: protocol[key] for key in settings if key in protocol} | own
-    has = {key: config[key] for key in settings if key in config}
+    compared = [f.name for f in fields(protocols.Setting) if f.name not in ("evaluate_every", "personal_every")]
+    needed, has = ({key: given[key] for key in compared if key in given} for given in (setting, config))
     return (
         _whole(methods.METHODS[method["name"]], method)
         == _whole(methods.METHODS[method["name"]], config["method"])

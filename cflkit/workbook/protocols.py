@@ -172,12 +172,17 @@ def plan(name: str, label: str, seed: int = 0, **how) -> Plan:
     known(protocols(), name, "protocol")
     protocol = protocols()[name]
     known(protocol["methods"], label, "label")
-    method = dict(protocol["methods"][label])
-    setting = {"evaluate_every": 10} | {k: protocol[k] for k in hints(Setting) if k in protocol}
-    setting |= {k: method.pop(k) for k in schema.OWN if k in method}
-    local = protocol["local"] | {k: setting.pop(k) for k in ("lr",) if k in setting}
-    unseen = protocol.get("unseen", 0.0)
+    method, local, setting = parts(protocol, label)
+    setting, unseen = {"evaluate_every": 10} | setting, protocol.get("unseen", 0.0)
     return Plan(name, label, method, protocol["federation"], local, setting, seed, unseen, how)
+
+
+def parts(protocol: Mapping, label: str) -> tuple[dict, dict, dict]:
+    """Give a label's method, local training and other settings: the protocol's, but for what it has for itself."""
+    method = dict(protocol["methods"][label])
+    own = {name: method.pop(name) for name in schema.OWN if name in method}
+    local = protocol["local"] | ({"lr": own.pop("lr")} if "lr" in own else {})
+    return method, local, {name: protocol[name] for name in hints(Setting) if name in protocol} | own
 
 
 def free(method: str, builder: str, images: str, given: Mapping[str, str], seed: int = 0, **how) -> Plan:
