@@ -427,3 +427,21 @@ def test_what_fedcg_came_to_says_how_many_seeds_its_rows_have(tmp_path):
         for seed, value in enumerate(values, start=1):
             record(tmp_path, "fedcg_celeba_400", label, seed, accuracy=value)
     assert "88.00%: 3.00 points above FedAvg, and 1.00 points above itself" in found() and "So far" not in found()
+
+
+@pytest.mark.parametrize("parted, told", [((0,), "1"), ((3, 17), "18"), ((400,), "–")])
+def test_the_table_of_domains_says_from_which_round_all_images_are_in_one(parted, told, tmp_path):
+    record(tmp_path, "fedcg_celeba_400", "fedavg", 0, accuracy=0.8)
+    path = record(tmp_path, "fedcg_celeba_400", "fedcg", 0, accuracy=0.8)
+    whole = json.loads(path.read_text())
+    for row in whole["rounds"][1:]:
+        row |= {"largest_share": 0.9 if row["round"] in parted else 1.0, "lam": [0.5], "down": 30, "up": 30}
+    whole["final"] |= whole["rounds"][-1]
+    path.write_text(json.dumps(whole))
+    other = next((tmp_path / "fedcg_celeba_400").glob("fedavg-*"))
+    whole = json.loads(other.read_text())
+    whole["rounds"][1] |= {"down": 10, "up": 20}
+    other.write_text(json.dumps(whole))
+    found = pages.environment(tmp_path, tmp_path).get_template("fedcg_tables.md.jinja").render(paper="fedcg")
+    share = "90.0" if told == "–" else "100.0"
+    assert f"| FedCG, D = 4, W per filter | 0 | {share} | {told} | 0.50 | 2.0 |" in found
