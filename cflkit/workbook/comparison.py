@@ -193,7 +193,7 @@ def everywhere(settings: dict[str, Sequence[Row]]) -> Figure:
         for row in rows:
             values, y = list(row.values("accuracy").values()), order.index(row.method)
             ax.plot(values, [y] * len(values), markersize=4, **_look(row.method) | {"linestyle": "none"})
-        ax.set(title=title, xlabel="accuracy (%)")
+        ax.set(title=_lines(title), xlabel="accuracy (%)")
         ax.grid(axis="x", alpha=0.3)
     axes[0, 0].set_yticks(range(len(order)), [method.name for method in order])
     axes[0, 0].invert_yaxis()
@@ -212,7 +212,7 @@ def agreement(settings: dict[str, Sequence[Row]]) -> Figure:
                 continue
             mean = np.mean(np.array(runs, float), axis=0)  # without clusters, as before round 1, it is not a number
             ax.plot(mean, markevery=15, markersize=4, linewidth=1.2, label=row.method.name, **_look(row.method))
-        ax.set(title=title, xlabel="round", ylim=(-0.05, 1.05))
+        ax.set(title=_lines(title), xlabel="round", ylim=(-0.05, 1.05))
     axes[0, 0].set_ylabel("adjusted Rand index")
     names = {label: handle for ax in axes[0] for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
     figure.legend(names.values(), names.keys(), loc="outside lower center", ncols=2)
@@ -233,6 +233,11 @@ def traffic(rows: Sequence[Row]) -> Figure:
         axis(ScalarFormatter())
     figure.legend(loc="outside lower center", ncols=2)
     return figure
+
+
+def _lines(title: str) -> str:
+    """A federation's title, one condition a line: six panels are narrow."""
+    return title.replace(", ", ",\n")
 
 
 def _mean(values) -> float:
