@@ -22,7 +22,7 @@ from cflkit.engine import fast
 from cflkit.engine.fast import compiled, convolution
 from cflkit.engine.fast.compiled import Compiled, Kernels, library
 from cflkit.engine.fast.compiled.library import kernels_of
-from cflkit.engine.fast.compiled.plan import plan_of
+from cflkit.engine.fast.compiled.plan import TILES, Conv, plan_of
 from cflkit.engine.local import Local
 from cflkit.engine.rows import Pick
 from cflkit.engine.sgd import SGD, Prox
@@ -77,16 +77,29 @@ def gradient(net, x, y):
     return torch.cat([g.flatten() for g in torch.autograd.grad(F.cross_entropy(net(x), y), list(net.parameters()))])
 
 
+def with_tiles(plan, winograd=True):
+    """The plan with Winograd's products wherever there can be some, or nowhere."""
+    if not winograd:
+        return plan.plain()
+    layers = (replace(layer, tile=TILES.get(layer.kernel[1], 1)) if isinstance(layer, Conv) else layer
+              for layer in plan.layers)  # fmt: skip
+    return replace(plan, layers=tuple(layers))
+
+
 @cache
-def kernels(net_shape, dtype=torch.float64, machine=0):
+def kernels(net_shape, dtype=torch.float64, machine=0, winograd=False):
     parts, shape = net_shape
-    return Kernels(plan_of(network(parts, shape), shape), dtype, library.machines()[machine])
+    plan = with_tiles(plan_of(network(parts, shape), shape), winograd)
+    return Kernels(plan, dtype, library.machines()[machine])
 
 
 SMALL = (((4, 3, 1, True, True), (7, (2, 3), (0, 1), True, False), (9, True), (CLASSES, False)), (2, 6, 7))
 # filters for whole vectors: here the lanes are channels
 WIDE = (((32, 3, 1, True, True), (16, (2, 3), (0, 1), True, False), (9, True), (CLASSES, False)), (2, 6, 7))
-both = pytest.mark.parametrize("net_shape", [SMALL, WIDE], ids=["images", "channels"])
+every = pytest.mark.parametrize(("net_shape", "winograd"), [
+    pytest.param(net_shape, winograd, id=f"{name}{', tiles' * winograd}")
+    for name, net_shape in {"images": SMALL, "channels": WIDE}.items() for winograd in (False, True)
+])  # fmt: skip
 
 
 # ---------------------------------------------------------------------- what a plan is made of
@@ -178,8 +191,81 @@ def test_another_forward_is_not_our_network():
     assert plan_of(extra, (1, 28, 28)) is None
 
 
+# ---------------------------------------------------------------------- fewer products
+def test_the_matrices_for_two_outputs_of_three_numbers():
+    """Worked out by hand for the points 0, 1, -1 and infinity."""
+    from cflkit.engine.fast.compiled.winograd import matrices
+
+    a, g, b = (np.array(each, float) for each in matrices(2, 3))
+    assert a.T.tolist() == [[1, 1, 1, 0], [0, 1, -1, 1]]
+    assert g.tolist() == [[-1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]]
+    assert b.tolist() == [[-1, 0, 1, 0], [0, 1, 1, 0], [0, -1, 1, 0], [0, -1, 0, 1]]
+
+
+@needs_llvm
+@given(st.sampled_from([(2, 3), (4, 3), (2, 5), (4, 5), (3, 2)]), st.data())
+def test_fewer_products_are_the_same_convolution(sizes, data):
+    """Exactly, in fractions: ahead, by inputs and by the kernel."""
+    from cflkit.engine.fast.compiled.winograd import matrices
+
+    m, r = sizes
+    a, g, b = (np.array(each, object) for each in matrices(m, r))
+    kernel, inputs, slopes = (np.array(data.draw(st.lists(st.integers(-9, 9), min_size=n, max_size=n)), object)
+                              for n in (r, m + r - 1, m))  # fmt: skip
+    assert list(a.T @ ((g @ kernel) * (b @ inputs))) == [kernel @ inputs[i : i + r] for i in range(m)]
+    assert list(g.T @ ((b @ inputs) * (a @ slopes))) == [slopes @ inputs[v : v + m] for v in range(r)]
+    by_inputs = sum(np.pad(kernel * slope, (i, m - 1 - i)) for i, slope in enumerate(slopes))
+    assert list(b.T @ ((g @ kernel) * (a @ slopes))) == list(by_inputs)
+
+
+@needs_llvm
+def test_what_fewer_products_cost_in_precision():
+    """Sums of 160 products, in single precision: errors of at most four times those of the plain sums."""
+    from cflkit.engine.fast.compiled.winograd import matrices
+
+    random = np.random.default_rng(0)
+    for r, m in TILES.items():
+        a, g, b = (np.array(each, np.float32) for each in matrices(m, r))
+        kernels = random.normal(size=(160, r)).astype(np.float32)
+        inputs = np.maximum(random.normal(size=(160, 500, m + r - 1)), 0).astype(np.float32)
+        windows = np.lib.stride_tricks.sliding_window_view(inputs, r, axis=2)  # (160, 500, m, r)
+        exact = np.einsum("cr,ctmr->tm", kernels.astype(float), windows.astype(float))
+        plain, fewer = np.zeros((500, m), np.float32), np.zeros((500, m + r - 1), np.float32)
+        for kernel, window, numbers in zip(kernels, windows, inputs, strict=True):
+            for v in range(r):
+                plain += kernel[v] * window[..., v]
+            fewer += (g @ kernel) * (numbers @ b.T)
+        errors = [np.sqrt(((found - exact) ** 2).mean()) for found in (plain, fewer @ a)]
+        assert errors[1] <= 4 * errors[0] <= 1e-4
+
+
+@pytest.mark.parametrize(("name", "shape", "tiles"), [
+    ("lenet", (1, 28, 28), [4, 4]), ("lenet", (3, 32, 32), [4, 4]), ("lenet", (1, 8, 8), [4, 1]),
+    ("leaf_femnist", (1, 28, 28), [4, 4]),
+])  # fmt: skip
+def test_where_fewer_products_pay(name, shape, tiles):
+    plan = plan_of(models.build(name, shape, 10), shape)
+    assert [layer.tile for layer in plan.convolutions] == tiles
+    assert plan.plain().is_plain and not plan.is_plain
+
+
+@needs_llvm
+def test_bands_of_rows_change_no_bit(monkeypatch, tmp_path):
+    from cflkit.engine.fast.compiled import winograd
+
+    parts, shape = ((4, 5, 2, True, True), (6, 3, 0, True, False), (CLASSES, False)), (2, 20, 12)
+    plan = with_tiles(plan_of(network(parts, shape), shape))
+    x, _ = images(5, shape)
+    found = []
+    for most in (1, 10**9):
+        monkeypatch.setattr(winograd, "NEAR", most)
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / str(most)))  # else one finds what the other has kept
+        found.append(Kernels(plan, torch.float64, library.machines()[0]).look(vector(network(parts, shape)), x))
+    assert torch.equal(*found)
+
+
 # ---------------------------------------------------------------------- against PyTorch
-sides = st.integers(1, 4)
+sides = st.integers(1, 5)
 
 
 def convs(filters, sides, most):
@@ -191,22 +277,23 @@ def convs(filters, sides, most):
 @st.composite
 def networks(draw):
     shape = draw(st.tuples(st.integers(1, 3), st.integers(3, 18), st.integers(3, 18)))
-    wide = convs(st.sampled_from([16, 32, 48]), st.integers(2, 4), 1)
+    wide = convs(st.sampled_from([16, 32, 48]), st.integers(2, 5), 1)
     inner = draw(st.one_of(st.lists(wide, min_size=1, max_size=3), st.lists(convs(sides, sides, 2), max_size=3)))
     inner += draw(st.lists(st.tuples(st.integers(1, 40), st.booleans()), max_size=2))
     return (*inner, (draw(st.integers(2, 20)), False)), shape
 
 
 @needs_llvm
-@settings(max_examples=20)
-@given(networks(), st.integers(1, 40), st.integers(0, 1))
-def test_outputs_and_gradients(drawn, n, machine):
+@settings(max_examples=30)
+@given(networks(), st.integers(1, 40), st.integers(0, 1), st.booleans())
+def test_outputs_and_gradients(drawn, n, machine, winograd):
     parts, shape = drawn
     try:
         net = network(parts, shape)
     except ValueError:
         reject()
-    code = Kernels(plan_of(net, shape), torch.float64, library.machines()[machine % len(library.machines())])
+    plan = with_tiles(plan_of(net, shape), winograd)
+    code = Kernels(plan, torch.float64, library.machines()[machine % len(library.machines())])
     x, y = images(n, shape, classes=parts[-1][0])
     expected = gradient(net, x, y)
     assert (code.look(vector(net), x) - net(x)).abs().max() <= 1e-12
@@ -219,6 +306,7 @@ def test_outputs_and_gradients(drawn, n, machine):
     keep = code.room(n)
     code.look(vector(net), x, keep=keep)
     assert (code.pixels(vector(net), keep, weights) - by_images.grad).abs().max() <= 1e-12
+    assert (code.gradient(vector(net), x, y) - expected).abs().max() <= 1e-12  # nothing is left of the images' way
 
 
 optimisers = st.builds(
@@ -231,8 +319,8 @@ optimisers = st.builds(
 @needs_llvm
 @settings(max_examples=12)
 @given(st.data(), st.sampled_from([SMALL, WIDE]), optimisers,
-       st.lists(st.integers(1, 37), min_size=1, max_size=10), st.booleans())  # fmt: skip
-def test_ten_steps_as_torch_takes_them(data, net_shape, optimiser, sizes, shifted):
+       st.lists(st.integers(1, 37), min_size=1, max_size=10), st.booleans(), st.booleans())  # fmt: skip
+def test_ten_steps_as_torch_takes_them(data, net_shape, optimiser, sizes, shifted, winograd):
     net = network(*net_shape, seed=data.draw(st.integers(0, 9)))
     x, y = images(40, SMALL[1])
     w, size = vector(net), len(vector(net))
@@ -241,7 +329,7 @@ def test_ten_steps_as_torch_takes_them(data, net_shape, optimiser, sizes, shifte
     pulls = [(0.1 + k / 3, vector(network(*net_shape, seed=20 + k)), slice(*span))
              for k, span in enumerate(data.draw(st.lists(spans, max_size=2)))]  # fmt: skip
     shift = torch.linspace(-0.1, 0.1, size, dtype=w.dtype) if shifted else None
-    kernels(net_shape).train(w, x, y, batches, optimiser, pulls, shift)
+    kernels(net_shape, winograd=winograd).train(w, x, y, batches, optimiser, pulls, shift)
     theirs = torch.optim.SGD(net.parameters(), lr=optimiser.lr, momentum=optimiser.momentum,
                              weight_decay=optimiser.weight_decay, nesterov=optimiser.nesterov)  # fmt: skip
     for batch in batches:
@@ -310,11 +398,11 @@ def test_of_equal_pixels_the_first_is_taken(relu):
 @needs_llvm
 @pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
 @pytest.mark.parametrize("place", ["pixel", "convolution", "dense", "decision"])
-@pytest.mark.parametrize(("net_shape", "dtype"), [(SMALL, torch.float64), (WIDE, torch.float32)],
-                         ids=["images", "channels"])  # fmt: skip
-def test_what_is_not_finite_passes_through(net_shape, dtype, value, place):
+@every
+def test_what_is_not_finite_passes_through(net_shape, winograd, value, place):
     """In single precision PyTorch does not multiply the zeros around an image, and wide kernels never do."""
-    net, code = network(*net_shape, dtype), kernels(net_shape, dtype)
+    dtype = torch.float64 if net_shape is SMALL else torch.float32
+    net, code = network(*net_shape, dtype), kernels(net_shape, dtype, winograd=winograd)
     x, y = images(18, SMALL[1], dtype)
     if place == "pixel":
         x[17, 1, 2, 3] = value  # the last image, which spare lanes repeat
@@ -328,6 +416,22 @@ def test_what_is_not_finite_passes_through(net_shape, dtype, value, place):
     close = 1e-10 if dtype == torch.float64 else 1e-5
     torch.testing.assert_close(code.look(w, x), expected, rtol=0, atol=close, equal_nan=True)
     assert torch.equal(code.gradient(w, x, y).isfinite(), gradient(net, x, y).isfinite())
+    keep, g = code.room(18), torch.zeros(code.plan.size, dtype=dtype)
+    code.look(w, x, keep=keep)
+    by_images = x.clone().requires_grad_()
+    net(by_images).sum().backward()
+    slopes = torch.ones_like(expected)
+    assert torch.equal(code.pixels(w, keep, slopes).isfinite(), by_images.grad.isfinite())
+    code.back(w, keep, slopes, g)
+    wanted = torch.cat([p.grad.flatten() for p in net.parameters()])
+    assert torch.equal(g.isfinite(), wanted.isfinite())
+    # a step later everything is lost, in the same numbers
+    w2, theirs = w.clone(), torch.optim.SGD(net.parameters(), lr=0.1)
+    code.train(w2, x, y, [np.arange(18)], SGD(0.1))
+    theirs.zero_grad()
+    F.cross_entropy(net(x), y).backward()
+    theirs.step()
+    assert torch.equal(w2.isfinite(), vector(net).isfinite())
 
 
 @needs_llvm
@@ -353,11 +457,11 @@ def trained(code, seed=0):
 
 @needs_llvm
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@both
-def test_every_processor_gives_the_same_bits(net_shape, dtype):
+@every
+def test_every_processor_gives_the_same_bits(net_shape, winograd, dtype):
     if len(library.machines()) == 1:
         pytest.skip("this processor is of one kind only")
-    one, two = (kernels(net_shape, dtype, machine) for machine in (0, 1))
+    one, two = (kernels(net_shape, dtype, machine, winograd) for machine in (0, 1))
     assert one.lanes == 2 * two.lanes
     assert torch.equal(trained(one), trained(two))
     x, _ = images(19, SMALL[1], dtype)
@@ -367,7 +471,7 @@ def test_every_processor_gives_the_same_bits(net_shape, dtype):
 
 @needs_llvm
 def test_threads_do_not_disturb_each_other():
-    code = kernels(SMALL, torch.float32)
+    code = kernels(SMALL, torch.float32, winograd=True)
     alone = [trained(code, seed) for seed in range(8)]
     found = [None] * 8
 
@@ -386,9 +490,9 @@ def test_threads_do_not_disturb_each_other():
 
 
 @needs_llvm
-@both
-def test_the_batch_does_not_change_an_image(net_shape):
-    code = kernels(net_shape)
+@every
+def test_the_batch_does_not_change_an_image(net_shape, winograd):
+    code = kernels(net_shape, winograd=winograd)
     w, (x, _) = vector(network(*net_shape)), images(40, SMALL[1])
     whole = code.look(w, x)
     assert torch.equal(whole, torch.cat([code.look(w, part) for part in x.split(7)]))
@@ -398,11 +502,11 @@ def test_the_batch_does_not_change_an_image(net_shape):
 
 
 @needs_llvm
-@both
-def test_features_there_and_back(net_shape):
+@every
+def test_features_there_and_back(net_shape, winograd):
     """The first layers alone, as LEAF's network needs them: outputs are kept, derivatives come from elsewhere."""
     net, shape = network(*net_shape), SMALL[1]
-    front = plan_of(net, shape).front()
+    front = with_tiles(plan_of(net, shape), winograd).front()
     code = Kernels(front, torch.float64, library.machines()[0])
     w, (x, _) = vector(net), images(21, shape)
     keep = code.room(21)
@@ -419,15 +523,17 @@ def test_features_there_and_back(net_shape):
 
 
 @needs_llvm
+@pytest.mark.parametrize("winograd", [False, True])
 @pytest.mark.parametrize("padding", [(0, 0), (2, 2), (1, 0), (0, 2)])
-def test_whatever_lay_in_a_room_before(padding, monkeypatch):
+def test_whatever_lay_in_a_room_before(padding, winograd, monkeypatch):
     """Memory is not cleared, but for the zeros around images that a convolution counts on."""
     first, second = nn.Conv2d(2, 3, (3, 3), padding=padding), nn.Conv2d(3, 4, (2, 3), padding=padding[::-1])
     last = nn.ReLU(), nn.Flatten(), nn.LazyLinear(5)
     net = nn.Sequential(first, nn.ReLU(), nn.MaxPool2d(2), second, *last).double()
     x, _ = images(21, (2, 10, 12))
     net(x)  # tells the last layer its size
-    code = Kernels(plan_of(net, (2, 10, 12)), torch.float64, library.machines()[0])
+    plan = with_tiles(plan_of(net, (2, 10, 12)), winograd)
+    code = Kernels(plan, torch.float64, library.machines()[0])
     by_images = x.clone().requires_grad_()
     slopes = torch.linspace(-1, 2, 105, dtype=torch.float64).view(21, 5)
     (slopes * net(by_images)).sum().backward()
@@ -552,7 +658,7 @@ CHILD = """
 import sys, torch
 from cflkit import models
 from cflkit.engine.fast.compiled.library import kernels_of
-from cflkit.engine.fast.compiled.plan import plan_of
+from cflkit.engine.fast.compiled.plan import TILES, Conv, plan_of
 net = models.build("lenet", (1, 8, 8), 10)
 code = kernels_of(plan_of(net, (1, 8, 8)), torch.float32)
 print(float(code.look(torch.linspace(-0.1, 0.1, code.plan.size), torch.ones(1, 1, 8, 8)).sum()))

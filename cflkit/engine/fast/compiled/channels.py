@@ -25,6 +25,8 @@ from __future__ import annotations  # LLVM's types are named in annotations; the
 from collections.abc import Callable
 from itertools import accumulate, groupby, pairwise
 
+from llvmlite import ir
+
 from cflkit.engine.fast.compiled import kernels
 from cflkit.engine.fast.compiled.kernels import Buffer, Kernel, pool, through, tiles
 from cflkit.engine.fast.compiled.plan import Conv, Plan, Shape
@@ -130,22 +132,25 @@ def pack_back(f: Kernel, layer: Conv, back: Buffer) -> None:
         f.put_number(weight, f.arena(back), back.at(tap, k, c))
 
 
-def add_grown(f: Kernel, layer: Conv, grown: Buffer, grown_biases: Buffer) -> None:
+def add_grown(f: Kernel, layer: Conv, grown: Buffer) -> None:
     """Add what one image after the other has summed up to the gradient; it becomes 0."""
     (channels, _, _), taps = layer.shape, layer.kernel[0] * layer.kernel[1]
-
-    def add(place, buffer: Buffer, index) -> None:
-        f.put_number(f.b.fadd(f.number(f.g, place), f.number(f.arena(buffer), index)), f.g, place)
-
     for first, count, size in tiles(layer.filters, f.lanes):
         with f.loop(0, count) as t, f.loop(0, channels) as c, f.loop(0, taps) as tap:
             for k in (t * size + (first + j) for j in range(size)):
-                add((k * channels + c) * taps + tap + layer.weight, grown, grown.at(tap, c, k))
+                _move(f, grown, grown.at(tap, c, k), (k * channels + c) * taps + tap + layer.weight)
+
+
+def add_biases(f: Kernel, layer: Conv, grown_biases: Buffer) -> None:
+    """The same of the biases."""
     with f.loop(0, layer.filters) as k:
-        add(k + layer.bias, grown_biases, grown_biases.at(0, 0, k))
-    for buffer in (grown, grown_biases):
-        with f.loop(0, buffer.size, f.lanes) as i:
-            f.put(f.constant(0.0), buffer, i + buffer.start)
+        _move(f, grown_biases, grown_biases.at(0, 0, k), k + layer.bias)
+
+
+def _move(f: Kernel, buffer: Buffer, index, place) -> None:
+    """Add a number to the gradient at `place`, and set it to 0."""
+    f.put_number(f.b.fadd(f.number(f.g, place), f.number(f.arena(buffer), index)), f.g, place)
+    f.put_number(f.constant(0.0, f.code.number), f.arena(buffer), index)
 
 
 # ---------------------------------------------------------------------- one image
@@ -230,14 +235,18 @@ def spread(f: Kernel, layer: Conv, target: Buffer, winners: Buffer, slopes: Buff
     with f.loop(0, filters, f.lanes) as k:
         total = Sum(f, f.constant(0.0))
         with f.loop(0, height) as y, f.loop(0, width) as x:
-            if layer.pool:
-                corners = [full.at(y * 2 + i // 2, x * 2 + i % 2, k) for i in range(4)]
-            else:
-                corners = [full.at(y, x, k)]
-            total.add(through(f, layer, f.get(slopes, slopes.at(y, x, k)), (y, x, k), corners, target, winners,
-                              full))  # fmt: skip
-        place = grown_biases.at(0, 0, k)
-        f.put(f.b.fadd(f.get(grown_biases, place), total.get()), grown_biases, place)
+            slope = f.get(slopes, slopes.at(y, x, k))
+            values, passed = through(f, layer, slope, (y, x, k), target, winners)
+            for i, value in enumerate(values):
+                f.put(value, full, full.at(y * 2 + i // 2, x * 2 + i % 2, k) if layer.pool else full.at(y, x, k))
+            total.add(passed)
+        grow(grown_biases, f, k, total.get())
+
+
+def grow(grown_biases: Buffer, f: Kernel, k, total: ir.Value) -> None:
+    """Add to the derivatives by biases."""
+    place = grown_biases.at(0, 0, k)
+    f.put(f.b.fadd(f.get(grown_biases, place), total), grown_biases, place)
 
 
 def convolve_weights(f: Kernel, layer: Conv, source: Buffer, full: Buffer, grown: Buffer) -> None:

@@ -141,6 +141,12 @@ class Kernel(Function):
         super().__init__(code, name, "pppp")
         self.w, self.g, self._kept, self._passing = self.arguments
 
+    def moved(self, w: ir.Value, g: ir.Value, kept: ir.Value, passing: ir.Value) -> Kernel:
+        """The same function, with its arguments elsewhere."""
+        found = copy.copy(self)
+        found.w, found.g, found._kept, found._passing = w, g, kept, passing
+        return found
+
     def arena(self, buffer: Buffer) -> ir.Value:
         """Pointer to the arena in which a buffer lies."""
         return self._kept if buffer.kept else self._passing
@@ -237,29 +243,24 @@ def spread(f: Kernel, layer: Conv, target: Buffer, winners: Buffer | None, slope
     with f.loop(0, layer.filters) as k:
         total = Sum(f, f.constant(0.0))
         with f.loop(0, layer.out[1]) as y, f.loop(0, layer.out[2]) as x:
-            if layer.pool:
-                corners = [full.at(k, y * 2 + i // 2, x * 2 + i % 2) for i in range(4)]
-            else:
-                corners = [full.at(k, y, x)]
             slope = f.get(slopes, slopes.at(k, y, x))
-            total.add(through(f, layer, slope, (k, y, x), corners, target, winners, full))
+            values, passed = through(f, layer, slope, (k, y, x), target, winners)
+            for i, value in enumerate(values):
+                f.put(value, full, full.at(k, y * 2 + i // 2, x * 2 + i % 2) if layer.pool else full.at(k, y, x))
+            total.add(passed)
         f.add_lanes(f.g, k + layer.bias, [total.get()])
 
 
-def through(f: Kernel, layer: Conv, slope: ir.Value, spot: tuple, corners: list, target: Buffer,
-            winners: Buffer | None, full: Buffer) -> ir.Value:  # fmt: skip
-    """Store a derivative where it belongs in a window; what passes through ReLU is returned."""
+def through(f: Kernel, layer: Conv, slope: ir.Value, spot: tuple, target: Buffer, winners: Buffer | None) -> tuple:
+    """Put a derivative where it belongs in a window: the window's four, or one, and what passes through ReLU."""
     zero = f.constant(0.0)
     if layer.pool:
         place = f.get(winners, winners.at(*spot), f.code.places)
-        for i, corner in enumerate(corners):
-            here = f.b.icmp_signed("==", place, f.constant(i, f.code.places))
-            f.put(f.b.select(here, slope, zero), full, corner)
-        return f.b.select(f.b.icmp_signed("==", place, f.constant(4, f.code.places)), zero, slope)
+        here = [f.b.icmp_signed("==", place, f.constant(i, f.code.places)) for i in range(5)]
+        return [f.b.select(each, slope, zero) for each in here[:4]], f.b.select(here[4], zero, slope)
     if layer.relu:
         slope = f.rectified(slope, f.get(target, target.inside(*spot)))
-        f.put(slope, full, corners[0])
-    return slope
+    return [slope], slope
 
 
 def convolve_weights(f: Kernel, layer: Conv, source: Buffer, full: Buffer) -> None:
@@ -267,7 +268,7 @@ def convolve_weights(f: Kernel, layer: Conv, source: Buffer, full: Buffer) -> No
 
     A tile is some places of the kernel times some filters, summed over all pixels of an image in registers.
     """
-    (channels, _, _), (filters, height, width) = layer.shape, layer.full
+    (channels, _, _), (filters, height, width) = layer.shape, full.shape
     high, wide = layer.kernel
     taps = [(u, v) for u in range(high) for v in range(wide)]
     registers = f.code.registers
@@ -296,7 +297,7 @@ def convolve_inputs(f: Kernel, layer: Conv, full: Buffer, to: Buffer) -> None:
     A tile is some pixels in a row of some channels. Near the border fewer places of the kernel meet an output:
     above and below the loop is shorter, left and right such tiles have code of their own; nothing is done in vain.
     """
-    (channels, height, width), (filters, below, beside) = layer.shape, layer.full
+    (channels, height, width), (filters, below, beside) = layer.shape, full.shape
     (high, wide), (up, left) = layer.kernel, layer.padding
     # with few registers, two pixels of many channels: what they share is used again at once
     together = 2 if f.code.registers <= 16 and channels > 3 else 4

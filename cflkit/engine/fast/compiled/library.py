@@ -14,13 +14,14 @@ import contextlib
 import ctypes
 import hashlib
 import logging
+import math
 import os
 import secrets
 import stat
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 
 import numpy as np
@@ -214,7 +215,8 @@ class Kernels:
     """The compiled forward pass, gradient and training of one plan, for any number of images.
 
     Vectors hold the parameters as the model does; images are tensors (n, C, H, W) of the kernels' precision, and
-    labels 64-bit whole numbers.
+    labels 64-bit whole numbers. Results that are not finite are computed again with plain products, from which
+    infinity and NaN come out as in PyTorch.
 
     Parameters
     ----------
@@ -229,15 +231,14 @@ class Kernels:
     def __init__(self, plan: Plan, dtype: torch.dtype, machine: Machine):
         from llvmlite import binding
 
-        from cflkit.engine.fast.compiled.program import places_of
+        from cflkit.engine.fast.compiled.program import Rooms
 
-        self.plan, self.dtype = plan, dtype
+        self.plan, self.dtype, self._machine = plan, dtype, machine
         self.lanes = machine.width // dtype.itemsize
-        most, *few = places_of(plan, self.lanes)
-        last = few[0] if few else most
-        self._sizes = last.kept, last.passing  # numbers in a thread's arenas
-        self._apart = most.kept // self.lanes  # numbers that an image keeps
-        self._framed = [buffer for buffer in most.values if any(buffer.padding)]
+        rooms = Rooms(plan, self.lanes)
+        self._sizes = rooms.kept, rooms.passing  # numbers in a thread's arenas
+        self._apart = rooms.most.kept // self.lanes  # numbers that an image keeps
+        self._framed = [buffer for buffer in rooms.most.values if any(buffer.padding)]
         name = key(plan, dtype, machine)
         code = kept(name, lambda: compiled(plan, dtype, machine))
         real = ctypes.c_float if dtype == torch.float32 else ctypes.c_double
@@ -254,6 +255,14 @@ class Kernels:
         self._call = {each: ctypes.CFUNCTYPE(None, *kinds)(self._library[each])
                       for each, kinds in signatures.items()}  # fmt: skip
         self._threads = threading.local()
+
+    @cached_property
+    def _plain(self) -> "Kernels":
+        return Kernels(self.plan.plain(), self.dtype, self._machine)
+
+    def _sound(self, *results: Tensor) -> bool:
+        """Whether results may stay as they are: they are finite, or plain products made them."""
+        return self.plan.is_plain or all(math.isfinite(result.sum()) for result in results)
 
     def _arenas(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """A thread's own: what is kept for the backward pass, what is passing, gradient, momentum."""
@@ -289,13 +298,15 @@ class Kernels:
             apart = 0 if keep is None else self._apart
             arena = mine if keep is None else keep
             self._call["look"](*_at(w, g, arena), apart, *_at(passing, x, order), len(order), *_at(out))
-        return out
+        return out if self._sound(out) else self._plain.look(w, x, order, keep)
 
     def back(self, w: Tensor, keep: Tensor, slopes: Tensor, g: Tensor) -> None:
         """Add to `g` (P,) the gradient of a loss whose derivatives by the outputs of :meth:`look` are `slopes`."""
-        slopes = slopes.contiguous()
+        slopes, before = slopes.contiguous(), None if self.plan.is_plain else g.clone()
         passing = self._arenas()[1]
         self._call["back"](*_at(w, g, keep), self._apart, *_at(passing, slopes), len(slopes))
+        if not self._sound(g):
+            self._plain.back(w, keep, slopes, g.copy_(before))
 
     def pixels(self, w: Tensor, keep: Tensor, slopes: Tensor) -> Tensor:
         """Derivatives (n, C, H, W) by the images, of a loss whose derivatives by :meth:`look` are `slopes`."""
@@ -304,7 +315,7 @@ class Kernels:
             slopes = slopes.contiguous()
             _, passing, g, _ = self._arenas()
             self._call["pixels"](*_at(w, g, keep), self._apart, *_at(passing, slopes), len(slopes), *_at(out))
-        return out
+        return out if self._sound(out) else self._plain.pixels(w, keep, slopes)
 
     def gradient(self, w: Tensor, x: Tensor, y: Tensor) -> Tensor:
         """Gradient (P,) of the mean cross-entropy of all images."""
@@ -313,7 +324,7 @@ class Kernels:
         mine, passing, g, _ = self._arenas()
         g.zero_()
         self._call["slope"](*_at(w, g, mine, passing, x, y, order), len(order), 1 / len(order))
-        return g.clone()
+        return g.clone() if self._sound(g) else self._plain.gradient(w, x, y)
 
     def train(
         self,
@@ -353,6 +364,7 @@ class Kernels:
             require(span.start >= 0 and span.stop <= self.plan.size, "span", span, f"within 0..{self.plan.size}")
         mine, passing, g, m = self._arenas()
         g.zero_()
+        before = None if self.plan.is_plain else w.clone()
         anchors = [anchor.contiguous() for _, anchor, _ in pulls]
         where = np.array([a.data_ptr() for a in anchors], np.int64)
         spans = np.array([(span.start, span.stop) for *_, span in pulls], np.int64)
@@ -363,6 +375,8 @@ class Kernels:
             optimiser.weight_decay, optimiser.nesterov, len(pulls), *_at(where, spans, strengths),
             shift is not None, *_at(by),
         )  # fmt: skip
+        if not self._sound(w):
+            self._plain.train(w.copy_(before), x, y, batches, optimiser, pulls, shift)
 
     def _check(self, w: Tensor, x: Tensor, order: np.ndarray, y: Tensor | None = None) -> None:
         """Refuse what the kernels, which trust every address, would stumble over."""

@@ -14,6 +14,7 @@ from torch import nn
 
 Shape = tuple[int, int, int]
 FILTERS = 16  # numbers in the widest vector
+TILES = {3: 4, 5: 4}  # how many outputs in a row share their products with a kernel of so many columns
 
 
 @dataclass(frozen=True)
@@ -32,6 +33,9 @@ class Conv:
         Where weights (filters, channels, height, width) and biases (filters,) begin in the model's vector.
     relu, pool : bool
         Whether ReLU and 2 x 2 max-pooling follow.
+    tile : int
+        How many outputs in a row are computed together, with fewer products
+        (:mod:`cflkit.engine.fast.compiled.winograd`); 1 for each by itself.
     """
 
     shape: Shape
@@ -42,6 +46,7 @@ class Conv:
     bias: int
     relu: bool = False
     pool: bool = False
+    tile: int = 1
 
     @cached_property
     def full(self) -> Shape:
@@ -96,6 +101,16 @@ class Plan:
         """The convolutions alone, without the dense layers behind them."""
         layers = self.convolutions
         return Plan(self.shape, layers, self.layers[len(layers)].weight)
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether no layer has Winograd's products."""
+        return all(layer.tile == 1 for layer in self.convolutions)
+
+    def plain(self) -> "Plan":
+        """The same without Winograd's products."""
+        layers = (replace(layer, tile=1) if isinstance(layer, Conv) else layer for layer in self.layers)
+        return replace(self, layers=tuple(layers))
 
     def rest(self) -> "Plan":
         """The dense layers alone, without the convolutions before them."""
@@ -166,13 +181,25 @@ def read(parts: Sequence[nn.Module], shape: Shape, begins: dict) -> tuple[Conv |
             if min(layers[-1].out) < 1:
                 return None
         elif type(part) is nn.Conv2d and not flat and _plain(part) and part.in_channels == here[0]:
-            layers.append(Conv(here, part.out_channels, part.kernel_size, part.padding, begins[part.weight],
-                               begins[part.bias]))  # fmt: skip
+            conv = Conv(here, part.out_channels, part.kernel_size, part.padding, begins[part.weight],
+                        begins[part.bias])  # fmt: skip
+            layers.append(replace(conv, tile=TILES[conv.kernel[1]]) if saves(conv) else conv)
             if min(layers[-1].out) < 1:
                 return None
         else:
             return None
     return tuple(layers) or None
+
+
+def saves(conv: Conv) -> bool:
+    """Whether Winograd's products and the changes before and after them are clearly fewer than plain products."""
+    (channels, height, _), (filters, below, width) = conv.shape, conv.full
+    if conv.kernel[1] not in TILES or width < 1:
+        return False
+    numbers = -(-width // TILES[conv.kernel[1]]) * (TILES[conv.kernel[1]] + conv.kernel[1] - 1)
+    a_row = channels * filters * below * conv.kernel[0]
+    changes = 3 * (channels * height + filters * below)
+    return numbers * (a_row + changes) < 0.8 * width * conv.kernel[1] * a_row
 
 
 def _plain(conv: nn.Conv2d) -> bool:

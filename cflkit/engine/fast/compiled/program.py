@@ -7,14 +7,16 @@ and back. Around it all runs stochastic gradient descent. :func:`write` lists wh
 
 from __future__ import annotations  # LLVM's types are named in annotations; the book's pages do without the package
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from llvmlite import ir
 
-from cflkit.engine.fast.compiled import channels, kernels
+from cflkit.engine.fast.compiled import channels, kernels, winograd
 from cflkit.engine.fast.compiled.kernels import Buffer, Kernel
 from cflkit.engine.fast.compiled.plan import Conv, Dense, Plan
+from cflkit.engine.fast.compiled.winograd import Planes
 from cflkit.engine.fast.compiled.writing import I32, I64, POINTER, Code, Function, Int, Sum
 
 WIDEST = 64  # bytes of the widest vector; up to a quarter of its images go one by one where whole groups leave them
@@ -186,7 +188,7 @@ class Stages:
     logits: tuple[Buffer, Buffer] | None
 
 
-def _kernel(code: Code, kernel: Callable, i: int, *arguments) -> Function:
+def _kernel(code: Code, kernel: Callable, i: int | str, *arguments) -> Function:
     """A kernel of layer `i` as a function of its own."""
     f = Kernel(code, f"{kernel.__name__}_{i}")
     kernel(f, *arguments)
@@ -202,38 +204,57 @@ def _chain(code: Code, name: str, parts: list[Function], kinds: str = "ppppi") -
     return f.end()
 
 
-def by_images(code: Code, plan: Plan, places: kernels.Places, dense: Stages | None = None,
-              behind: bool = False) -> Stages:  # fmt: skip
+@dataclass
+class Parts:
+    """Functions ``(w, g, kept, passing)`` of one layer, or of several, in the order in which they are called.
+
+    Attributes
+    ----------
+    ahead, back, towards : list of Function
+        Ahead; back to the weights and, if the layer is not the first, to the inputs; back to the inputs alone.
+    pack_ahead, pack_back, finish : list of Function
+        Before images go ahead, before they go back, when all are back.
+    """
+
+    ahead: list[Function]
+    back: list[Function]
+    towards: list[Function]
+    pack_ahead: Sequence[Function] = ()
+    pack_back: Sequence[Function] = ()
+    finish: Sequence[Function] = ()
+
+
+def joined(layers: list[Parts]) -> Parts:
+    """Layers one after the other; on the way back the last one comes first."""
+    found = Parts([], [], [], [], [], [])
+    for layer in layers:
+        found.ahead += layer.ahead
+        found.back = [*layer.back, *found.back]
+        found.towards = [*layer.towards, *found.towards]
+        found.pack_ahead = [*found.pack_ahead, *layer.pack_ahead]
+        found.pack_back = [*found.pack_back, *layer.pack_back]
+        found.finish = [*found.finish, *layer.finish]
+    return found
+
+
+def by_images(code: Code, plan: Plan, places: kernels.Places, planes: list[Planes | None],
+              dense: Stages | None = None, behind: bool = False) -> Stages:  # fmt: skip
     """The stages of a network with images in the lanes.
 
     Either of all its layers, or of its convolutions and then the `dense` ones, or of those that come `behind`.
     """
-    ahead: list[Function] = []
-    back: list[Function] = []
-    to_images: list[Function] = []
     values, slopes = places.values, places.slopes
-    for i, layer in enumerate(plan.layers):
-        source, target, slope, to = values[i], values[i + 1], slopes[i + 1], slopes[i]
-        winners, full = places.winners[i], places.full[i]
-        # one layer's kernels on the way back: through ReLU, by its weights and inputs
-        if isinstance(layer, Conv):
-            through = _kernel(code, kernels.spread, i, layer, target, winners, slope, full)
-            by_weights = _kernel(code, kernels.convolve_weights, i, layer, source, full)
-            by_inputs = _kernel(code, kernels.convolve_inputs, i, layer, full, to)
-            ahead.append(_kernel(code, kernels.convolve, i, layer, source, target, winners))
-        else:
-            through = _kernel(code, kernels.rectify, i, layer, target, slope)
-            by_weights = _kernel(code, kernels.dense_weights, i, layer, source, slope, places.turned)
-            by_inputs = _kernel(code, kernels.dense_inputs, i, layer, slope, to)
-            ahead.append(_kernel(code, kernels.dense, i, layer, source, target))
-        back = [through, by_weights, *([by_inputs] if i or behind else []), *back]
-        to_images = [through, by_inputs, *to_images]
+    layers = [_image_layer(code, plan.layers[i], i, places, planes[i], not i and not behind)
+              for i in range(len(plan.layers))]  # fmt: skip
+    parts = joined(layers)
     if dense:
-        ahead, back, to_images = [*ahead, dense.forward], [dense.backward, *back], [dense.towards, *to_images]
+        parts.ahead.append(dense.forward)
+        parts.back.insert(0, dense.backward)
+        parts.towards.insert(0, dense.towards)
     return Stages(
-        *(_chain(code, f"{name}_nothing", [], "pppp") for name in ("pack_ahead", "pack_back", "finish")),
-        *(_chain(code, f"{name}_by_images", parts)
-          for name, parts in (("forward", ahead), ("backward", back), ("towards", to_images))),
+        *_packs(code, parts),
+        *(_chain(code, f"{name}_by_images", each)
+          for name, each in (("forward", parts.ahead), ("backward", parts.back), ("towards", parts.towards))),
         None if behind else gather(code, plan, values[0]),
         dense.give if dense else rows(code, values[-1], "give", out=True),
         dense.take if dense else rows(code, slopes[-1], "take", out=False),
@@ -242,9 +263,52 @@ def by_images(code: Code, plan: Plan, places: kernels.Places, dense: Stages | No
     )  # fmt: skip
 
 
-def by_channels(code: Code, plan: Plan, places: channels.Places, dense: Stages | None) -> Stages:
+def _packs(code: Code, parts: Parts) -> list[Function]:
+    names = "pack_ahead", "pack_back", "finish"
+    return [_chain(code, name, getattr(parts, name), "pppp") for name in names]
+
+
+def _image_layer(code: Code, layer: Conv | Dense, i: int, places: kernels.Places, planes: Planes | None,
+                 first: bool) -> Parts:  # fmt: skip
+    """A layer with images in the lanes; of the `first` no derivatives by inputs are wanted in training."""
+    source, target, winners = places.values[i], places.values[i + 1], places.winners[i]
+    slope, to, full = places.slopes[i + 1], places.slopes[i], places.full[i]
+    if planes is not None:
+        def biases(f: Kernel, k, total: ir.Value) -> None:
+            f.add_lanes(f.g, k + layer.bias, [total])
+
+        return _in_planes(code, layer, i, planes, (source, target, winners, slope, to), biases, first)
+    if isinstance(layer, Conv):
+        ahead = _kernel(code, kernels.convolve, i, layer, source, target, winners)
+        through = _kernel(code, kernels.spread, i, layer, target, winners, slope, full)
+        by_weights = _kernel(code, kernels.convolve_weights, i, layer, source, full)
+        by_inputs = _kernel(code, kernels.convolve_inputs, i, layer, full, to)
+    else:
+        ahead = _kernel(code, kernels.dense, i, layer, source, target)
+        through = _kernel(code, kernels.rectify, i, layer, target, slope)
+        by_weights = _kernel(code, kernels.dense_weights, i, layer, source, slope, places.turned)
+        by_inputs = _kernel(code, kernels.dense_inputs, i, layer, slope, to)
+    return Parts([ahead], [through, by_weights] + [by_inputs] * (not first), [through, by_inputs])
+
+
+def _in_planes(code: Code, layer: Conv, i: int, planes: Planes, buffers: tuple, biases: Callable,
+               first: bool) -> Parts:  # fmt: skip
+    """A layer by Winograd's products. ``biases(f, filter, sum)`` adds to the derivatives by biases."""
+    source, target, winners, slope, to = buffers
+    source, target, slope, to = (planes.grid(buffer) for buffer in (source, target, slope, to))
+    behind = target, winners, slope
+    return Parts(
+        [_kernel(code, winograd.convolve, i, layer, planes, source, target, winners)],
+        [_kernel(code, winograd.back, i, layer, planes, source, *behind, None if first else to, biases)],
+        [_kernel(code, winograd.towards, i, layer, planes, *behind, to, biases)],
+        *([_kernel(code, pack, i, layer)] for pack in (planes.pack_ahead, planes.pack_back, planes.finish)),
+    )  # fmt: skip
+
+
+def by_channels(code: Code, plan: Plan, places: channels.Places, planes: list[Planes | None],
+                dense: Stages | None) -> Stages:  # fmt: skip
     """The stages of a network whose convolutions go image by image; `dense` layers have images in the lanes."""
-    packs, ahead, back, to_images = _one_image(code, plan, places)
+    parts = joined([_channel_layer(code, layer, i, places, planes[i]) for i, layer in enumerate(plan.convolutions)])
     values, slopes, apart, features = places.values, places.slopes, places.apart, plan.convolutions[-1].filters
     size, pixels = plan.shape[0], plan.shape[0] * plan.shape[1] * plan.shape[2]
     image_in = channels.ordered(code, values[0], size, "image_in", out=False)
@@ -259,7 +323,7 @@ def by_channels(code: Code, plan: Plan, places: channels.Places, dense: Stages |
 
     forward = Function(code, "forward", "ppppi")
     kept, count = forward.arguments[2], forward.arguments[4]
-    _for_each(forward, ahead, apart)
+    _for_each(forward, parts.ahead, apart)
     if dense:
         begin = dense.begin[0].start
         with forward.loop(0, code.lanes) as lane:  # lanes that are left over hold the last image
@@ -267,7 +331,7 @@ def by_channels(code: Code, plan: Plan, places: channels.Places, dense: Stages |
             forward.call(features_out, image, forward.at(kept, lane + begin), code.lanes)
         forward.call(dense.forward, *forward.arguments)
     ways = []
-    for name, parts in (("backward", back), ("towards", to_images)):
+    for name, each in (("backward", parts.back), ("towards", parts.towards)):
         f = Function(code, name, "ppppi")
         kept, passing, count = f.arguments[2:]
         if dense:
@@ -275,41 +339,37 @@ def by_channels(code: Code, plan: Plan, places: channels.Places, dense: Stages |
             with f.loop(0, count) as n:
                 table = f.at(passing, n + dense.begin[1].start)
                 f.call(features_in, f.at(kept, n * apart), table, code.lanes)
-        _for_each(f, parts, apart)
+        _for_each(f, each, apart)
         ways.append(f.end())
     return Stages(
-        *packs, forward.end(), *ways, read.end(),
+        *_packs(code, parts), forward.end(), *ways, read.end(),
         dense.give if dense else _each_row(code, "give", features_out, apart, plan.outputs),
         dense.take if dense else _each_row(code, "take", features_in, apart, plan.outputs),
         _each_row(code, "show", image_out, apart, pixels), None, dense.logits if dense else None,
     )  # fmt: skip
 
 
-def _one_image(code: Code, plan: Plan, places: channels.Places) -> tuple[list[Function], ...]:
-    """Kernels for one image: packing; ahead, back, and towards it."""
-    pack_ahead, pack_back, finish = parts = [], [], []
-    ahead: list[Function] = []
-    back: list[Function] = []
-    to_images: list[Function] = []
-    values, slopes = places.values, places.slopes
-    for i, layer in enumerate(plan.convolutions):
-        source, target, slope, to = values[i], values[i + 1], slopes[i + 1], slopes[i]
-        winners, full, grown = places.winners[i], places.full[i], places.grown[i]
-        weights, turned = places.ahead[i], places.back[i]
-        biases, grown_biases = places.biases[i], places.grown_biases[i]
-        pack_ahead.append(_kernel(code, channels.pack_ahead, i, layer, weights, biases))
-        pack_back.append(_kernel(code, channels.pack_back, i, layer, turned))
-        finish.append(_kernel(code, channels.add_grown, i, layer, grown, grown_biases))
-        ahead.append(_kernel(code, channels.convolve, i, layer, source, target, winners, places.rows[i], weights,
-                             biases))  # fmt: skip
-        through = _kernel(code, channels.spread, i, layer, target, winners, slope, full, grown_biases)
-        by_weights = _kernel(code, channels.convolve_weights, i, layer, source, full, grown)
-        by_inputs = _kernel(code, channels.convolve_inputs, i, layer, full, to, turned)
-        back = [through, by_weights, *([by_inputs] if i else []), *back]
-        to_images = [through, by_inputs, *to_images]
-    names = "pack_ahead", "pack_back", "finish"
-    packs = [_chain(code, name, part, "pppp") for name, part in zip(names, parts, strict=True)]
-    return packs, ahead, back, to_images
+def _channel_layer(code: Code, layer: Conv, i: int, places: channels.Places, planes: Planes | None) -> Parts:
+    """A layer with channels in the lanes, for one image."""
+    source, target, winners = places.values[i], places.values[i + 1], places.winners[i]
+    slope, to, full, grown_biases = places.slopes[i + 1], places.slopes[i], places.full[i], places.grown_biases[i]
+    add_biases = _kernel(code, channels.add_biases, i, layer, grown_biases)
+    if planes is not None:
+        parts = _in_planes(code, layer, i, planes, (source, target, winners, slope, to),
+                           partial(channels.grow, grown_biases), not i)  # fmt: skip
+        parts.finish = [*parts.finish, add_biases]
+        return parts
+    weights, turned, grown, biases = places.ahead[i], places.back[i], places.grown[i], places.biases[i]
+    ahead = _kernel(code, channels.convolve, i, layer, source, target, winners, places.rows[i], weights, biases)
+    through = _kernel(code, channels.spread, i, layer, target, winners, slope, full, grown_biases)
+    by_weights = _kernel(code, channels.convolve_weights, i, layer, source, full, grown)
+    by_inputs = _kernel(code, channels.convolve_inputs, i, layer, full, to, turned)
+    return Parts(
+        [ahead], [through, by_weights] + [by_inputs] * bool(i), [through, by_inputs],
+        [_kernel(code, channels.pack_ahead, i, layer, weights, biases)],
+        [_kernel(code, channels.pack_back, i, layer, turned)],
+        [_kernel(code, channels.add_grown, i, layer, grown), add_biases],
+    )  # fmt: skip
 
 
 def _for_each(f: Function, parts: list[Function], apart: int) -> None:
@@ -330,28 +390,44 @@ def _each_row(code: Code, name: str, copy: Function, apart: int, length: int) ->
 
 
 # ---------------------------------------------------------------------- the whole network
-Places = kernels.Places | channels.Places
+class Rooms:
+    """Where everything of a plan lies.
 
+    Attributes
+    ----------
+    most, few : kernels.Places or channels.Places
+        For most images; for the few that whole groups leave over, if they go another way.
+    planes : list of Planes or None
+        Of each layer, for most images.
+    kept, passing : int
+        Numbers in each arena.
+    """
 
-def places_of(plan: Plan, lanes: int) -> tuple[Places, ...]:
-    """Where everything of a plan lies: first for most images, then for the few that whole groups leave over."""
-    if plan.wide:
-        return (channels.Places(plan, lanes),)
-    most = kernels.Places(plan, lanes)
-    apart = plan.near and isinstance(plan.layers[-1], Dense)
-    return (most, channels.Places(plan.front(), lanes, most.kept, most.passing)) if apart else (most,)
+    def __init__(self, plan: Plan, lanes: int):
+        self.most = channels.Places(plan, lanes) if plan.wide else kernels.Places(plan, lanes)
+        self.few, last = None, self.most
+        if plan.near and not plan.wide and isinstance(plan.layers[-1], Dense):
+            self.few = last = channels.Places(plan.front(), lanes, last.kept, last.passing)
+        self.kept, self.passing = last.kept, last.passing
+        self.planes: list[Planes | None] = []
+        for i, layer in enumerate(plan.layers):
+            tiled = isinstance(layer, Conv) and layer.tile > 1 and (i > 0 or not plan.wide)
+            kind = winograd.ByChannels if plan.wide else winograd.ByImages
+            self.planes.append(kind(layer, lanes, self.passing) if tiled else None)
+            self.passing = self.planes[-1].end if tiled else self.passing
 
 
 def write(code: Code, plan: Plan) -> None:
     """Write all that is called from outside; :mod:`cflkit.engine.fast.compiled.library` says what each does."""
-    most, *few = places_of(plan, code.lanes)
+    rooms = Rooms(plan, code.lanes)
+    most, planes, convs = rooms.most, rooms.planes, len(plan.convolutions)
     dense = None
-    if plan.convolutions and isinstance(plan.layers[-1], Dense):
-        behind = most.dense if plan.wide else most.behind(len(plan.convolutions))
-        dense = by_images(code, plan.rest(), behind, behind=True)
+    if convs and isinstance(plan.layers[-1], Dense):
+        behind = most.dense if plan.wide else most.behind(convs)
+        dense = by_images(code, plan.rest(), behind, planes[convs:], behind=True)
     front = plan.front() if dense else plan
-    stages = (by_channels if plan.wide else by_images)(code, front, most, dense)
-    left = by_channels(code, front, few[0], dense) if few else None
+    stages = (by_channels if plan.wide else by_images)(code, front, most, planes, dense)
+    left = by_channels(code, front, rooms.few, [None] * convs, dense) if rooms.few else None
 
     f = Function(code, "look", "pppipppip", outside=True)
     w, g, kept, apart, passing, x, order, n, out = f.arguments
@@ -382,6 +458,7 @@ def write(code: Code, plan: Plan) -> None:
         f.call(stages.take, mine, passing, f.at(table, at * plan.outputs), count)
         f.call(stages.towards, w, g, mine, passing, count)
         f.call(stages.show, mine, passing, f.at(out, at * pixels), count)
+    f.call(stages.finish, w, g, kept, passing)  # what was summed up on the way is nobody's
     f.end()
     if isinstance(plan.layers[-1], Dense):
         _training(code, plan, stages, left)

@@ -1,0 +1,494 @@
+r"""Convolutions with fewer multiplications.
+
+**Idea.** Four neighbouring outputs of a kernel of five numbers are 4 x 5 = 20 products. Eight do (Toom 1963, Cook
+1966, Winograd 1980; for networks Lavin and Gray 2016). Let m outputs in a row, a *tile*, meet N = m + r - 1 inputs
+through a kernel g (r,). Take N points, the last one infinite. The kernel is read as a polynomial, evaluated there,
+and divided by what interpolation divides by: G g. Derivatives by the outputs are evaluated, too: A dy. Inputs d
+(N,) go through the transposed interpolation: B d. Then
+
+.. math:: y = A^\top (G g \odot B d), \qquad
+          \delta d = B^\top (G g \odot A\, \delta y), \qquad
+          \delta g = G^\top (B d \odot A\, \delta y).
+
+These changes cost little. A kernel's is done once a batch, an input's once for all filters, an output's once for
+all channels. Four outputs are a limit: with eight points rounding errors are about three times those of the plain
+sums, with nine about ten times.
+
+**Planes.** Tiles lie along rows. The n-th products of all tiles make an image of their own, the n-th *plane*: as
+high as before, m times narrower. Between two changes each plane goes through a convolution whose kernel is one
+column wide. For that there are kernels already, with images in the lanes (:mod:`.kernels`) and with channels
+(:mod:`.channels`). With images in the lanes, a few rows at a time are changed, convolved and changed back, so that
+they stay near.
+
+**What is not finite** spreads too far: infinity becomes NaN, in a whole tile. So :mod:`.library` computes results
+that are not finite again, without all this.
+"""
+
+from __future__ import annotations  # LLVM's types are named in annotations; the book's pages do without the package
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from functools import cache, partial
+from itertools import groupby
+from math import prod
+
+from llvmlite import ir
+
+from cflkit.engine.fast.compiled import channels, kernels
+from cflkit.engine.fast.compiled.kernels import LINE, Buffer, Kernel, pool, through, tiles
+from cflkit.engine.fast.compiled.plan import Conv
+from cflkit.engine.fast.compiled.writing import Function, Sum
+
+POINTS = tuple(map(Fraction, ("0", "1", "-1", "1/2", "-1/2", "2", "-2")))  # the last point is infinite
+ONE = 1  # where the point 1 stands: a constant in its plane is added to every output
+NEAR, NEAR_BACK = 1024, 3072  # vectors of outputs that a band of rows has in all planes, ahead and back
+Matrix = tuple[tuple[Fraction, ...], ...]
+
+
+# ---------------------------------------------------------------------- the matrices
+@cache
+def matrices(m: int, r: int) -> tuple[Matrix, Matrix, Matrix]:
+    """A (N, m), G (N, r) and B (N, N) for m outputs of a kernel of r numbers, N = m + r - 1."""
+    points = [Fraction(p) for p in POINTS[: m + r - 2]]
+    others = [[q for q in points if q != p] for p in points]
+
+    def powers(count: int) -> list[list[Fraction]]:
+        return [[p**j for j in range(count)] for p in points] + [[Fraction(0)] * (count - 1) + [Fraction(1)]]
+
+    norms = [prod(p - q for q in rest) for p, rest in zip(points, others, strict=True)] + [Fraction(1)]
+    a, g = powers(m), [[x / norm for x in row] for row, norm in zip(powers(r), norms, strict=True)]
+    b = [_with_roots(rest, m + r - 1) for rest in [*others, points]]
+    return tuple(tuple(map(tuple, each)) for each in (a, g, b))
+
+
+def _with_roots(roots: list[Fraction], length: int) -> list[Fraction]:
+    """Coefficients of the product of all (x - root), the constant first."""
+    found = [Fraction(1)] + [Fraction(0)] * (length - 1)
+    for root in roots:
+        found = [before - root * here for before, here in zip([Fraction(0), *found], found, strict=False)]
+    return found
+
+
+def linear(f: Function, coefficients: Sequence[Fraction], values: Sequence[ir.Value | None]) -> ir.Value | None:
+    """Write the sum of coefficients times values, from the first to the last; None stands for 0."""
+    total = None
+    for factor, value in zip(coefficients, values, strict=True):
+        if not factor or value is None:
+            continue
+        if total is None and factor == 1:
+            total = value
+        elif total is None:
+            total = f.b.fmul(f.constant(float(factor), value.type), value)
+        elif abs(factor) == 1:
+            total = (f.b.fadd if factor > 0 else f.b.fsub)(total, value)
+        else:
+            total = f.fma(f.constant(float(factor), value.type), value, total)
+    return total
+
+
+def _halves(matrix: Matrix, i: int) -> tuple[list[Fraction], list[Fraction]] | None:
+    """Split row i into what the next row has as well and what it has with the other sign, if that is all."""
+    if i + 1 >= len(matrix) or any(abs(x) != abs(y) for x, y in zip(matrix[i], matrix[i + 1], strict=True)):
+        return None
+    rows = list(zip(matrix[i], matrix[i + 1], strict=True))
+    return [x if x == y else Fraction(0) for x, y in rows], [x if x != y else Fraction(0) for x, y in rows]
+
+
+def changed(f: Function, matrix: Matrix, values: Sequence[ir.Value | None]) -> list[ir.Value | None]:
+    """Write matrix times values; rows of opposite points share what they have in common."""
+    found: list[ir.Value | None] = []
+    while len(found) < len(matrix):
+        halves = _halves(matrix, len(found))
+        if halves is None:
+            found.append(linear(f, matrix[len(found)], values))
+            continue
+        both = [linear(f, half, values) for half in halves]
+        found += [linear(f, (Fraction(1), Fraction(sign)), both) for sign in (1, -1)]
+    return found
+
+
+def changed_back(f: Function, matrix: Matrix, values: Sequence[ir.Value]) -> list[ir.Value | None]:
+    """Write the transposed matrix times values."""
+    rows: list[Sequence[Fraction]] = []
+    parts: list[ir.Value | None] = []
+    while len(parts) < len(matrix):
+        i = len(parts)
+        halves = _halves(matrix, i)
+        rows += halves or [matrix[i]]
+        parts += [linear(f, (Fraction(1), Fraction(sign)), values[i : i + 2]) for sign in (1, -1)] if halves \
+            else [values[i]]  # fmt: skip
+    return [linear(f, column, parts) for column in zip(*rows, strict=True)]
+
+
+# ---------------------------------------------------------------------- where numbers lie
+@dataclass(frozen=True)
+class Grid:
+    """An array of vectors by channel, row and column, wherever its channels stand.
+
+    Attributes
+    ----------
+    buffer : Buffer
+        (channels, rows, columns) with images in the lanes; (rows, columns, channels) with channels in them.
+    last : bool
+        Whether the channels are last.
+    lanes : int
+        Channels in a vector.
+    """
+
+    buffer: Buffer
+    last: bool
+    lanes: int
+
+    @property
+    def sides(self) -> tuple[int, int]:
+        """Rows and columns."""
+        return self.buffer.shape[:2] if self.last else self.buffer.shape[1:]
+
+    @property
+    def channels(self) -> tuple[int, int, int]:
+        """What to loop over."""
+        return (0, self.buffer.shape[2], self.lanes) if self.last else (0, self.buffer.shape[0], 1)
+
+    def spot(self, c, y, x) -> tuple:
+        """Channel, row and column in the buffer's order."""
+        return (y, x, c) if self.last else (c, y, x)
+
+    def place(self, c, y, x):
+        """Where a vector lies."""
+        return self.buffer.inside(*self.spot(c, y, x))
+
+
+class Planes:
+    """Where the planes of a layer lie, one after the other, in the arena of passing things.
+
+    Attributes
+    ----------
+    layer : Conv
+        The convolution that is done in each plane.
+    many, apart : int
+        How many planes; numbers from one to the next.
+    inputs, slopes : Grid
+        Inputs; derivatives by them.
+    outputs : Grid
+        Outputs, or derivatives by them; without a row or column that pooling leaves out.
+    weights, grown : Buffer
+        Changed weights, and derivatives by them.
+    end : int
+        The first number behind them.
+    """
+
+    last: bool  # whether channels are last, and in the lanes
+
+    def __init__(self, layer: Conv, lanes: int, start: int):
+        self.lanes, self.end = lanes, start
+        (c, height, _), k, size = layer.shape, layer.filters, 2 if layer.pool else 1
+        rows, across = layer.out[1] * size, -(-layer.out[2] * size // layer.tile)
+        self.many = layer.tile + layer.kernel[1] - 1
+        self.layer = Conv((c, height, across), k, (layer.kernel[0], 1), (layer.padding[0], 0), 0, 0)
+        self.inputs, self.outputs, self.slopes = (self.grid(self._room(*each)) for each in (
+            ((c, height, across), self.layer.padding), ((k, rows, across),), ((c, height, across),)))  # fmt: skip
+        self._make()
+        self.apart = self.end - start
+        self.end = start + self.many * self.apart
+
+    def grid(self, buffer: Buffer) -> Grid:
+        """A buffer as a grid."""
+        return Grid(buffer, self.last, self.lanes)
+
+    def _room(self, shape: tuple[int, int, int], padding: tuple[int, int] = (0, 0), single: bool = False) -> Buffer:
+        """Room for vectors by (channel, row, column), or for single numbers in the order given."""
+        if self.last and not single:
+            (c, height, across), padding = shape, (0, 0)
+            shape = height, across, -(-c // self.lanes) * self.lanes
+        found = Buffer(False, self.end, 1 if self.last or single else self.lanes, shape, padding)
+        self.end += -(-found.size // LINE) * LINE
+        return found
+
+    @property
+    def seen(self) -> Buffer:
+        """A plane's inputs, which :func:`each_plane` finds elsewhere than the rest."""
+        return replace(self.inputs.buffer, kept=True)
+
+    def band(self, layer: Conv, most: int) -> tuple[int, Grid]:
+        """Cut the outputs into bands of rows of at most `most` vectors, if it can be: how many; where one lies."""
+        return 1, self.outputs
+
+
+class ByImages(Planes):
+    """Images in the lanes. Weights and derivatives by them are in the model's order; biases lie behind weights."""
+
+    last = False
+
+    def _make(self) -> None:
+        k, (c, _, _), high = self.layer.filters, self.layer.shape, self.layer.kernel[0]
+        self.weights, self.grown = (self._room((1, 1, k * c * high + k), single=True) for _ in range(2))
+        self.layer = replace(self.layer, weight=self.weights.start, bias=self.weights.start + k * c * high)
+
+    def band(self, layer: Conv, most: int) -> tuple[int, Grid]:
+        """Rows that divide the height, whole windows of them."""
+        (k, rows, across), size = self.outputs.buffer.shape, 2 if layer.pool else 1
+        fitting = [n for n in range(size, rows + 1, size) if rows % n == 0 and n * k * across * self.many <= most]
+        each = max(fitting, default=size)
+        return rows // each, self.grid(replace(self.outputs.buffer, shape=(k, each, across)))
+
+    def convolve(self, f: Kernel, outputs: Buffer) -> None:
+        """A plane's outputs."""
+        kernels.convolve(f, self.layer, self.seen, outputs, None)
+
+    def by_weights(self, f: Kernel, slopes: Buffer) -> None:
+        """A plane's derivatives by weights."""
+        kernels.convolve_weights(f, replace(self.layer, weight=self.grown.start), self.seen, slopes)
+
+    def by_inputs(self, f: Kernel) -> None:
+        """A plane's derivatives by inputs."""
+        kernels.convolve_inputs(f, self.layer, self.outputs.buffer, self.slopes.buffer)
+
+    def place(self, buffer: Buffer, k, c, u):
+        """Where a weight lies in a plane."""
+        return (k * self.layer.shape[0] + c) * self.layer.kernel[0] + u + buffer.start
+
+    def pack_ahead(self, f: Kernel, layer: Conv) -> None:
+        """Change weights and biases."""
+        pack(f, layer, self, lambda *at: self.place(self.weights, *at), lambda k: k + self.layer.bias)
+
+    pack_back = pack_ahead
+
+    def finish(self, f: Kernel, layer: Conv) -> None:
+        """Change derivatives by weights back."""
+        add_grown(f, layer, self, lambda *at: self.place(self.grown, *at))
+
+
+class ByChannels(Planes):
+    """Channels in the lanes. Weights lie as (place, channel, filter) ahead and as (place, filter, channel) back."""
+
+    last = True
+
+    def _make(self) -> None:
+        k, (c, _, _), high, lanes = self.layer.filters, self.layer.shape, self.layer.kernel[0], self.lanes
+        ahead, back = (high, c, -(-k // lanes) * lanes), (high, k, -(-c // lanes) * lanes)
+        self.weights, self.grown, self.back = (self._room(shape, single=True) for shape in (ahead, ahead, back))
+        self.biases = self._room((1, 1, ahead[2]), single=True)
+
+    def convolve(self, f: Kernel, outputs: Buffer) -> None:
+        """A plane's outputs."""
+        channels.convolve(f, self.layer, self.seen, outputs, None, None, self.weights, self.biases)
+
+    def by_weights(self, f: Kernel, slopes: Buffer) -> None:
+        """A plane's derivatives by weights."""
+        channels.convolve_weights(f, self.layer, self.seen, slopes, self.grown)
+
+    def by_inputs(self, f: Kernel) -> None:
+        """A plane's derivatives by inputs."""
+        channels.convolve_inputs(f, self.layer, self.outputs.buffer, self.slopes.buffer, self.back)
+
+    def pack_ahead(self, f: Kernel, layer: Conv) -> None:
+        """Change weights, the last place of the kernel first, and biases."""
+        last = layer.kernel[0] - 1
+        pack(f, layer, self, lambda k, c, u: self.weights.at(u * -1 + last, c, k), partial(self.biases.at, 0, 0))
+
+    def pack_back(self, f: Kernel, layer: Conv) -> None:
+        """Change weights for the way back."""
+        pack(f, layer, self, lambda k, c, u: self.back.at(u, k, c))
+
+    def finish(self, f: Kernel, layer: Conv) -> None:
+        """Change derivatives by weights back."""
+        add_grown(f, layer, self, lambda k, c, u: self.grown.at(u, c, k))
+
+
+# ---------------------------------------------------------------------- there and back
+def runs(layer: Conv, reads: int, left: int, width: int, across: int) -> list[tuple[int, int, list[int]]]:
+    """Tiles (first, behind the last) with which of `reads` columns of each lie inside a row of `width`."""
+    inside = [[j for j in range(reads) if 0 <= t * layer.tile - left + j < width] for t in range(across)]
+    found = []
+    for valid, same in groupby(range(across), key=inside.__getitem__):
+        ts = list(same)
+        found.append((ts[0], ts[-1] + 1, valid))
+    return found
+
+
+def split_inputs(f: Kernel, layer: Conv, planes: Planes, source: Grid) -> None:
+    """Change inputs into planes, by B."""
+    matrix, to, (rows, width) = matrices(layer.tile, layer.kernel[1])[2], planes.inputs, source.sides
+    with f.loop(*source.channels) as c, f.loop(0, rows) as y:
+        for first, last, valid in runs(layer, planes.many, layer.padding[1], width, to.sides[1]):
+            with f.loop(first, last) as t:
+                x = t * layer.tile - layer.padding[1]
+                values = [f.get(source.buffer, source.place(c, y, x + j)) if j in valid else None
+                          for j in range(planes.many)]  # fmt: skip
+                _put(f, planes, changed(f, matrix, values), to, (c, y, t))
+
+
+def _put(f: Kernel, planes: Planes, values: list[ir.Value | None], to: Grid, spot: tuple) -> None:
+    for n, value in enumerate(values):
+        f.put(f.constant(0.0) if value is None else value, to.buffer, to.place(*spot) + n * planes.apart)
+
+
+def join_outputs(f: Kernel, layer: Conv, planes: Planes, source: Grid, target: Grid, winners: Buffer | None,
+                 above) -> None:  # fmt: skip
+    """Change planes into outputs, by A; then ReLU and pooling. `above` says how many rows are done already."""
+    matrix, size = matrices(layer.tile, layer.kernel[1])[0], 2 if layer.pool else 1
+    with f.loop(*target.channels) as k, f.loop(0, source.sides[0] // size) as row:
+        y = row + above
+        for first, last, valid in runs(layer, layer.tile, 0, target.sides[1] * size, source.sides[1]):
+            with f.loop(first, last) as t:
+                pixels = []
+                for i in range(size):
+                    place = source.place(k, row * size + i, t)
+                    values = [f.get(source.buffer, place + n * planes.apart) for n in range(planes.many)]
+                    pixels.append(changed_back(f, matrix, values))
+                for j in valid[::size]:
+                    x = t * (layer.tile // size) + j // size
+                    if layer.pool:
+                        window = [values[i] for values in pixels for i in (j, j + 1)]
+                        pool(f, layer, window, target.spot(k, y, x), target.buffer, winners)
+                        continue
+                    value = f.rectified(pixels[0][j], pixels[0][j]) if layer.relu else pixels[0][j]
+                    f.put(value, target.buffer, target.place(k, y, x))
+
+
+def split_slopes(f: Kernel, layer: Conv, planes: Planes, target: Grid, winners: Buffer | None, slopes: Grid,
+                 to: Grid, above, biases: Callable) -> None:  # fmt: skip
+    """Take derivatives back through pooling and ReLU and change them into planes, by A.
+
+    ``biases(f, filter, sum)`` takes the sum of those that passed.
+    """
+    matrix, size = matrices(layer.tile, layer.kernel[1])[0], 2 if layer.pool else 1
+    with f.loop(*slopes.channels) as k:
+        total = Sum(f, f.constant(0.0))
+        with f.loop(0, to.sides[0] // size) as row:
+            y = row + above
+            for first, last, valid in runs(layer, layer.tile, 0, slopes.sides[1] * size, to.sides[1]):
+                with f.loop(first, last) as t:
+                    pixels: list[list[ir.Value | None]] = [[None] * layer.tile for _ in range(size)]
+                    for j in valid[::size]:
+                        spot = target.spot(k, y, t * (layer.tile // size) + j // size)
+                        slope = f.get(slopes.buffer, slopes.buffer.at(*spot))
+                        values, passed = through(f, layer, slope, spot, target.buffer, winners)
+                        total.add(passed)
+                        for i, value in enumerate(values):
+                            pixels[i // 2][j + i % 2] = value
+                    for i, values in enumerate(pixels):
+                        _put(f, planes, changed(f, matrix, values), to, (k, row * size + i, t))
+        biases(f, k, total.get())
+
+
+def join_inputs(f: Kernel, layer: Conv, planes: Planes, to: Grid) -> None:
+    """Change planes into derivatives by inputs, by B; where tiles overlap, they add up."""
+    source, matrix, left = planes.slopes, matrices(layer.tile, layer.kernel[1])[2], layer.padding[1]
+    (rows, width), tile, beyond, across = to.sides, layer.tile, layer.kernel[1] - 1, source.sides[1]
+    with f.loop(*to.channels) as c, f.loop(0, rows) as y:
+        begun = [Sum(f, f.constant(0.0)) for _ in range(beyond)]  # columns that the next tiles add to
+        for first, last, valid in runs(layer, tile, left, width, across):
+            with f.loop(first, last) as t:
+                place = source.place(c, y, t)
+                values = [f.get(source.buffer, place + n * planes.apart) for n in range(planes.many)]
+                found = changed_back(f, matrix, values)
+                found[:beyond] = [f.b.fadd(before.get(), value)
+                                  for before, value in zip(begun, found, strict=False)]  # fmt: skip
+                for j in valid:
+                    f.put(found[j], to.buffer, to.place(c, y, t * tile - left + j))
+                for before, value in zip(begun, found[tile:], strict=True):
+                    before.set(value)
+        for x in range(across * tile - left, width):  # what no tile met stays 0
+            j = x - across * tile + left
+            f.put(begun[j].get() if j < beyond else f.constant(0.0), to.buffer, to.place(c, y, x))
+
+
+def each_plane(f: Kernel, planes: Planes, kernel: Callable, *arguments, above=0) -> None:
+    """Write a kernel that runs in each plane, and finds the inputs `above` rows further below.
+
+    Its weights, gradient and passing things are that plane's. The inputs count as kept.
+    """
+    inputs = planes.inputs.buffer
+    with f.loop(0, planes.many) as n:
+        here, seen = (f.at(f.arena(inputs), n * planes.apart + rows * (inputs.columns * inputs.lanes))
+                      for rows in (0, above))  # fmt: skip
+        kernel(f.moved(here, here, seen, here), *arguments)
+
+
+# ---------------------------------------------------------------------- a layer
+def convolve(f: Kernel, layer: Conv, planes: Planes, source: Grid, target: Grid, winners: Buffer | None) -> None:
+    """Convolution, ReLU and pooling."""
+    split_inputs(f, layer, planes, source)
+    count, band = planes.band(layer, NEAR)
+    rows = band.sides[0]
+    with f.loop(0, count) as i:
+        each_plane(f, planes, planes.convolve, band.buffer, above=i * rows)
+        join_outputs(f, layer, planes, band, target, winners, i * (rows // (2 if layer.pool else 1)))
+
+
+def back(f: Kernel, layer: Conv, planes: Planes, source: Grid, target: Grid, winners: Buffer | None, slopes: Grid,
+         to: Grid | None, biases: Callable) -> None:  # fmt: skip
+    """Derivatives by weights, biases and, if there is a place for them, by inputs."""
+    split_inputs(f, layer, planes, source)
+    count, band = (1, planes.outputs) if to else planes.band(layer, NEAR_BACK)
+    rows = band.sides[0]
+    with f.loop(0, count) as i:
+        above = i * (rows // (2 if layer.pool else 1))
+        split_slopes(f, layer, planes, target, winners, slopes, band, above, biases)
+        each_plane(f, planes, planes.by_weights, band.buffer, above=i * rows)
+    if to:
+        each_plane(f, planes, planes.by_inputs)
+        join_inputs(f, layer, planes, to)
+
+
+def towards(f: Kernel, layer: Conv, planes: Planes, target: Grid, winners: Buffer | None, slopes: Grid, to: Grid,
+            biases: Callable) -> None:  # fmt: skip
+    """Derivatives by inputs alone."""
+    split_slopes(f, layer, planes, target, winners, slopes, planes.outputs, 0, biases)
+    each_plane(f, planes, planes.by_inputs)
+    join_inputs(f, layer, planes, to)
+
+
+# ---------------------------------------------------------------------- weights
+def _each_row(f: Kernel, layer: Conv, do: Callable, by_channel: bool = False) -> None:
+    """Call ``do(filter, channel, kernel row, where the row's weights begin)``, with neighbouring filters in turn.
+
+    Or with neighbouring channels: what is neighbouring is stored side by side.
+    """
+    (c, _, _), (high, wide) = layer.shape, layer.kernel
+
+    def call(k, channel, u) -> None:
+        do(k, channel, u, ((k * c + channel) * high + u) * wide + layer.weight)
+
+    if by_channel:
+        with f.loop(0, layer.filters) as k, f.loop(0, high) as u, f.loop(0, c) as channel:
+            call(k, channel, u)
+        return
+    for first, count, size in tiles(layer.filters, f.lanes):
+        with f.loop(0, count) as t, f.loop(0, c) as channel, f.loop(0, high) as u, f.loop(0, size) as j:
+            call(t * size + first + j, channel, u)
+
+
+def pack(f: Kernel, layer: Conv, planes: Planes, place: Callable, bias: Callable | None = None) -> None:
+    """Change the weights by G.
+
+    ``place(filter, channel, kernel row)`` says where in a plane a weight goes, ``bias(filter)`` where a bias, which
+    is in one plane only.
+    """
+    matrix, passing = matrices(layer.tile, layer.kernel[1])[1], f.arena(planes.weights)
+
+    def change(k, c, u, at) -> None:
+        values = changed(f, matrix, [f.number(f.w, at + v) for v in range(layer.kernel[1])])
+        for n, value in enumerate(values):
+            f.put_number(value, passing, place(k, c, u) + n * planes.apart)
+
+    _each_row(f, layer, change, by_channel=bias is None)
+    if bias:
+        with f.loop(0, layer.filters) as k:
+            f.put_number(f.number(f.w, k + layer.bias), passing, bias(k) + ONE * planes.apart)
+
+
+def add_grown(f: Kernel, layer: Conv, planes: Planes, place: Callable) -> None:
+    """Change derivatives by the changed weights, by G, and add them to the gradient; they become 0."""
+    matrix, passing = matrices(layer.tile, layer.kernel[1])[1], f.arena(planes.grown)
+
+    def change(k, c, u, at) -> None:
+        places = [place(k, c, u) + n * planes.apart for n in range(planes.many)]
+        for v, value in enumerate(changed_back(f, matrix, [f.number(passing, here) for here in places])):
+            f.put_number(f.b.fadd(f.number(f.g, at + v), value), f.g, at + v)
+        for here in places:
+            f.put_number(f.constant(0.0, f.code.number), passing, here)
+
+    _each_row(f, layer, change)
