@@ -5,7 +5,7 @@ copies and pooling. Here the whole training of a client is one call of machine c
 by Python and compiled by LLVM, from the package ``llvmlite``. Without that package PyTorch trains.
 
 - :mod:`.plan`: what a network is made of;
-- :mod:`.writing`, :mod:`.kernels`, :mod:`.channels`, :mod:`.program`: how the code is written;
+- :mod:`.writing`, :mod:`.kernels`, :mod:`.channels`, :mod:`.winograd`, :mod:`.program`: how the code is written;
 - :mod:`.library`: how it is compiled, kept and called;
 - :mod:`.trainer`: when it runs.
 """
