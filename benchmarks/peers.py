@@ -15,7 +15,7 @@ still has ``jax.tree_map``. ::
     ../peers/bin/pip install --no-deps fedlab==1.3.0 pfl==0.6.0 fedjax==0.0.17 torchvision==0.15.2 \
         dp-accounting==0.5.0 prv-accountant==0.2.0
     ../peers/bin/pip install munch==4.0.0 pynvml==13.0.1 requests==2.34.2 multiprocess==0.70.19 packaging==25.0 \
-        attrs==25.3.0 jax==0.5.3 jaxlib==0.5.3 dm-haiku==0.0.14 optax==0.2.4 msgpack==1.2.4
+        attrs==25.3.0 jax==0.5.3 jaxlib==0.5.3 dm-haiku==0.0.14 optax==0.2.4 msgpack==1.2.4 llvmlite==0.50.0
     ../peers/bin/python -m benchmarks.peers
 """
 

@@ -250,17 +250,21 @@ def test_where_fewer_products_pay(name, shape, tiles):
 
 
 @needs_llvm
-def test_bands_of_rows_change_no_bit(monkeypatch, tmp_path):
+def test_bands_of_rows(monkeypatch, tmp_path):
+    """However many rows are near at once: the same bits ahead, and back the gradient."""
     from cflkit.engine.fast.compiled import winograd
 
-    parts, shape = ((4, 5, 2, True, True), (6, 3, 0, True, False), (CLASSES, False)), (2, 20, 12)
-    plan = with_tiles(plan_of(network(parts, shape), shape))
-    x, _ = images(5, shape)
-    found = []
+    parts, shape = ((4, 5, 2, True, True), (6, 3, 0, True, False), (CLASSES, False)), (2, 21, 12)
+    net = network(parts, shape)
+    plan, (x, y) = with_tiles(plan_of(net, shape)), images(5, shape)
+    found, expected = [], gradient(net, x, y)
     for most in (1, 10**9):
-        monkeypatch.setattr(winograd, "NEAR", most)
+        for name in ("NEAR", "NEAR_BACK"):
+            monkeypatch.setattr(winograd, name, most)
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / str(most)))  # else one finds what the other has kept
-        found.append(Kernels(plan, torch.float64, library.machines()[0]).look(vector(network(parts, shape)), x))
+        code = Kernels(plan, torch.float64, library.machines()[0])
+        found.append(code.look(vector(net), x))
+        assert (code.gradient(vector(net), x, y) - expected).abs().max() <= 1e-12
     assert torch.equal(*found)
 
 
