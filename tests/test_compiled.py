@@ -250,11 +250,13 @@ def test_where_fewer_products_pay(name, shape, tiles):
 
 
 @needs_llvm
-def test_bands_of_rows(monkeypatch, tmp_path):
-    """However many rows are near at once: the same bits ahead, and back the gradient. Pooling leaves odd rows out."""
+@pytest.mark.parametrize("filters", [(4, 6), (16, 32)])
+def test_bands_of_rows(filters, monkeypatch, tmp_path):
+    """However many rows are near at once: the same bits ahead, and the gradient. Pooling leaves odd rows out."""
     from cflkit.engine.fast.compiled import winograd
 
-    parts, shape = ((4, 5, 2, True, True), (6, (2, 3), 0, True, True), (CLASSES, False)), (2, 21, 12)
+    shape = (2, 21, 12)
+    parts = (filters[0], 5, 2, True, True), (filters[1], (2, 3), 0, True, True), (CLASSES, False)
     net = network(parts, shape)
     plan, (x, y) = with_tiles(plan_of(net, shape)), images(5, shape)
     found, expected = [], gradient(net, x, y)

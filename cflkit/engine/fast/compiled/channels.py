@@ -211,7 +211,7 @@ def _row(f: Kernel, kernel: tuple[int, int], reach: tuple[int, int], source: Buf
         with f.loop(0, count) as tile:
             x = tile * step + begin
             sums = [[Sum(f, start(j)) for j in range(size)] for _ in meets]
-            with f.loop(f.most(y - (below - 1), 0), f.least(y + 1, high)) as u:
+            with f.loop(f.most(y - (below - 1), 0), f.least(y + 1, high), empty=True) as u:
                 for v in range(wide):
                     near = [p for p, taps in enumerate(meets) if v in taps]
                     if not near:

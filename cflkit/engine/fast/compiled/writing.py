@@ -150,8 +150,12 @@ class Function:
         return Int(self, self.b.select(self.b.icmp_signed(">", a, b), a, b))
 
     @contextmanager
-    def loop(self, start, stop, step: int = 1) -> Iterator[Int | int]:
-        """Do the body for start, start + step, ... below stop; at least once."""
+    def loop(self, start, stop, step: int = 1, empty: bool = False) -> Iterator[Int | int]:
+        """Do the body for start, start + step, ... below stop; at least once, unless it may be `empty`."""
+        if empty:
+            with self.when(start, "<", stop), self.loop(start, stop, step) as i:
+                yield i
+            return
         if isinstance(start, int) and isinstance(stop, int) and stop - start <= step:
             yield start
             return
