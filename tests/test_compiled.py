@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, reject, settings
+from hypothesis import example, given, reject, settings
 from hypothesis import strategies as st
 from torch import nn
 
@@ -291,6 +291,7 @@ def networks(draw):
 
 @needs_llvm
 @settings(max_examples=30)
+@example((((1, 2, 0, False, False), (1, 1, (2, 0), False, False), (2, False)), (1, 2, 3)), 1, 0, False)  # one row
 @given(networks(), st.integers(1, 40), st.integers(0, 1), st.booleans())
 def test_outputs_and_gradients(drawn, n, machine, winograd):
     parts, shape = drawn

@@ -32,6 +32,9 @@ class Int:
     def __sub__(self, other: Int | int) -> Int:
         return self._with(other, self.f.b.sub)
 
+    def __rsub__(self, other: int) -> Int:
+        return self * -1 + other
+
     def __mul__(self, other: Int | int) -> Int | int:
         if isinstance(other, int) and other in (0, 1):
             return self if other else 0
