@@ -192,6 +192,7 @@ def test_another_forward_is_not_our_network():
 
 
 # ---------------------------------------------------------------------- fewer products
+@needs_llvm
 def test_the_matrices_for_two_outputs_of_three_numbers():
     """Worked out by hand for the points 0, 1, -1 and infinity."""
     from cflkit.engine.fast.compiled.winograd import matrices
