@@ -299,7 +299,7 @@ def convolve_inputs(f: Kernel, layer: Conv, full: Buffer, to: Buffer) -> None:
     """
     (channels, height, width), (filters, below, beside) = layer.shape, full.shape
     (high, wide), (up, left) = layer.kernel, layer.padding
-    lonely = height + up - below >= high  # without rows that pooling leaves out, the last inputs may meet none
+    empty = height + up - below >= high  # without a row that pooling leaves out, the last inputs may meet none
     # with few registers, two pixels of many channels: what they share is used again at once
     together = 2 if f.code.registers <= 16 and channels > 3 else 4
     sizes = tiles(channels, (f.code.registers - (6 if f.code.registers > 16 else 4)) // together)
@@ -310,7 +310,7 @@ def convolve_inputs(f: Kernel, layer: Conv, full: Buffer, to: Buffer) -> None:
                 sums = [[Sum(f, f.constant(0.0)) for _ in meets] for _ in range(size)]
                 with (
                     f.loop(0, filters) as k,
-                    f.loop(f.most(row - (below - 1), 0), f.least(row + 1, high), empty=lonely) as u,
+                    f.loop(f.most(row - (below - 1), 0), f.least(row + 1, high), empty=empty) as u,
                 ):
                     corner = full.at(k, row - u, x + left)
                     for v in range(wide):

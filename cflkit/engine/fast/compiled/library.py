@@ -260,9 +260,9 @@ class Kernels:
     def _plain(self) -> "Kernels":
         return Kernels(self.plan.plain(), self.dtype, self._machine)
 
-    def _sound(self, *results: Tensor) -> bool:
-        """Whether results may stay as they are: they are finite, or plain products made them."""
-        return self.plan.is_plain or all(math.isfinite(result.sum()) for result in results)
+    def _sound(self, result: Tensor) -> bool:
+        """Whether a result may stay as it is: it is finite, or plain products made it."""
+        return self.plan.is_plain or math.isfinite(result.sum())
 
     def _arenas(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """A thread's own: what is kept for the backward pass, what is passing, gradient, momentum."""

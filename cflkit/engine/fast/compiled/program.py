@@ -188,7 +188,7 @@ class Stages:
     logits: tuple[Buffer, Buffer] | None
 
 
-def _kernel(code: Code, kernel: Callable, i: int | str, *arguments) -> Function:
+def _kernel(code: Code, kernel: Callable, i: int, *arguments) -> Function:
     """A kernel of layer `i` as a function of its own."""
     f = Kernel(code, f"{kernel.__name__}_{i}")
     kernel(f, *arguments)
