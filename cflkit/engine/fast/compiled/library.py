@@ -353,9 +353,9 @@ class Kernels:
         """
         if not batches:
             return
-        order = np.concatenate(batches)
-        bounds = np.cumsum([0] + [len(b) for b in batches])
-        require(min(map(len, batches)) > 0, "batches", [len(b) for b in batches], "of one image or more")
+        sizes, order = [len(b) for b in batches], np.concatenate(batches)
+        require(min(sizes) > 0, "batches", sizes, "of one image or more")
+        bounds = np.cumsum([0, *sizes])
         self._check(w, x, order, y)
         for name, vector in [("anchor", a) for _, a, _ in pulls] + [("shift", w if shift is None else shift)]:
             right = vector.dtype == self.dtype and len(vector) >= self.plan.size
@@ -368,7 +368,7 @@ class Kernels:
         anchors = [anchor.contiguous() for _, anchor, _ in pulls]
         where = np.array([a.data_ptr() for a in anchors], np.int64)
         spans = np.array([(span.start, span.stop) for *_, span in pulls], np.int64)
-        strengths = torch.tensor([strength for strength, *_ in pulls], dtype=self.dtype)
+        strengths = np.array([strength for strength, *_ in pulls], f"f{self.dtype.itemsize}")
         by = w if shift is None else shift.contiguous()
         self._call["train"](
             *_at(w, m, g, mine, passing, x, y, order, bounds), len(batches), optimiser.lr, optimiser.momentum,
@@ -383,16 +383,20 @@ class Kernels:
         for name, tensor in (("w", w), ("x", x)):
             plain = tensor.is_contiguous() and tensor.device.type == "cpu" and tensor.dtype == self.dtype
             require(plain, name, f"{tensor.dtype} on {tensor.device}", f"contiguous {self.dtype} on the CPU")
-        require(len(w) >= self.plan.size, "len(w)", len(w), f"{self.plan.size} or more")
-        require(tuple(x.shape[1:]) == self.plan.shape, "x.shape", tuple(x.shape), f"(n, *{self.plan.shape})")
-        span = int(order.min()), int(order.max())
+        size, images, classes = w.shape[0], x.shape[0], self.plan.outputs
+        require(size >= self.plan.size, "len(w)", size, f"{self.plan.size} or more")
+        require(x.shape[1:] == self.plan.shape, "x.shape", tuple(x.shape), f"(n, *{self.plan.shape})")
         require(order.dtype == np.int64, "order.dtype", order.dtype, "int64")
-        require(span[0] >= 0 and span[1] < len(x), "order", span, f"within 0..{len(x) - 1}")
+        require(_below(order, images), "order", order, f"within 0..{images - 1}")
         if y is not None:
-            labels, classes = (int(y.min()), int(y.max())), self.plan.outputs
             require(y.dtype == torch.int64 and y.is_contiguous(), "y", y.dtype, "contiguous int64")
-            require(len(y) == len(x), "len(y)", len(y), f"{len(x)}, one an image")
-            require(labels[0] >= 0 and labels[1] < classes, "y", labels, f"within 0..{classes - 1}")
+            require(y.shape[0] == images, "len(y)", y.shape[0], f"{images}, one an image")
+            require(_below(y.numpy(), classes), "y", y, f"within 0..{classes - 1}")
+
+
+def _below(numbers: np.ndarray, bound: int) -> bool:
+    """Whether all of these 64-bit whole numbers are at least 0 and below a bound."""
+    return numbers.view(np.uint64).max() < bound  # unsigned, negative ones are the largest
 
 
 def aligned(size: int, dtype: torch.dtype, make: Callable = torch.zeros) -> Tensor:

@@ -86,6 +86,13 @@ class Plan:
     layers: tuple[Conv | Dense, ...]
     size: int
 
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:  # plans are looked up for every client
+        return hash((self.shape, self.layers, self.size))
+
     @property
     def outputs(self) -> int:
         """Numbers that come out for one image."""
@@ -102,7 +109,7 @@ class Plan:
         layers = self.convolutions
         return Plan(self.shape, layers, self.layers[len(layers)].weight)
 
-    @property
+    @cached_property
     def is_plain(self) -> bool:
         """Whether no layer has Winograd's products."""
         return all(layer.tile == 1 for layer in self.convolutions)

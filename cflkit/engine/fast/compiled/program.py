@@ -162,10 +162,11 @@ class Stages:
 
     Attributes
     ----------
-    pack_ahead, pack_back, finish : Function
-        ``(w, g, kept, passing)``: to be called before images go ahead, before they go back, when all are back.
-    forward, backward, towards : Function
-        ``(w, g, kept, passing, count)``: ahead, back to the weights, back to the images.
+    pack_ahead, pack_back, pack, finish : Function
+        ``(w, g, kept, passing)``: to be called before images go ahead, before they go back, before they go both
+        ways; and when all are back.
+    forward, backward, later, towards : Function
+        ``(w, g, kept, passing, count)``: ahead; back to the weights, right after that or later; back to the images.
     read : Function
         ``(kept, x, order, count)``: put images into the arena.
     give, take, show : Function
@@ -176,9 +177,11 @@ class Stages:
 
     pack_ahead: Function
     pack_back: Function
+    pack: Function
     finish: Function
     forward: Function
     backward: Function
+    later: Function
     towards: Function
     read: Function | None
     give: Function
@@ -196,7 +199,7 @@ def _kernel(code: Code, kernel: Callable, i: int, *arguments) -> Function:
     return f.end()
 
 
-def _chain(code: Code, name: str, parts: list[Function], kinds: str = "ppppi") -> Function:
+def _chain(code: Code, name: str, parts: Sequence[Function], kinds: str = "ppppi") -> Function:
     """A function ``(w, g, kept, passing, ...)`` that calls functions of these one after the other."""
     f = Function(code, name, kinds)
     for part in parts:
@@ -212,6 +215,8 @@ class Parts:
     ----------
     ahead, back, towards : list of Function
         Ahead; back to the weights and, if the layer is not the first, to the inputs; back to the inputs alone.
+    again : list of Function
+        Before `back`, if others have gone ahead since.
     pack_ahead, pack_back, finish : list of Function
         Before images go ahead, before they go back, when all are back.
     """
@@ -219,6 +224,7 @@ class Parts:
     ahead: list[Function]
     back: list[Function]
     towards: list[Function]
+    again: Sequence[Function] = ()
     pack_ahead: Sequence[Function] = ()
     pack_back: Sequence[Function] = ()
     finish: Sequence[Function] = ()
@@ -226,11 +232,12 @@ class Parts:
 
 def joined(layers: list[Parts]) -> Parts:
     """Layers one after the other; on the way back the last one comes first."""
-    found = Parts([], [], [], [], [], [])
+    found = Parts([], [], [], [], [], [], [])
     for layer in layers:
         found.ahead += layer.ahead
         found.back = [*layer.back, *found.back]
         found.towards = [*layer.towards, *found.towards]
+        found.again = [*found.again, *layer.again]
         found.pack_ahead = [*found.pack_ahead, *layer.pack_ahead]
         found.pack_back = [*found.pack_back, *layer.pack_back]
         found.finish = [*found.finish, *layer.finish]
@@ -251,10 +258,11 @@ def by_images(code: Code, plan: Plan, places: kernels.Places, planes: list[Plane
         parts.ahead.append(dense.forward)
         parts.back.insert(0, dense.backward)
         parts.towards.insert(0, dense.towards)
+    ways = {"forward": parts.ahead, "backward": parts.back, "later": [*parts.again, *parts.back],
+            "towards": parts.towards}  # fmt: skip
     return Stages(
         *_packs(code, parts),
-        *(_chain(code, f"{name}_by_images", each)
-          for name, each in (("forward", parts.ahead), ("backward", parts.back), ("towards", parts.towards))),
+        *(_chain(code, f"{name}_by_images", each) for name, each in ways.items()),
         None if behind else gather(code, plan, values[0]),
         dense.give if dense else rows(code, values[-1], "give", out=True),
         dense.take if dense else rows(code, slopes[-1], "take", out=False),
@@ -264,8 +272,9 @@ def by_images(code: Code, plan: Plan, places: kernels.Places, planes: list[Plane
 
 
 def _packs(code: Code, parts: Parts) -> list[Function]:
-    names = "pack_ahead", "pack_back", "finish"
-    return [_chain(code, name, getattr(parts, name), "pppp") for name in names]
+    both = [*parts.pack_ahead, *(each for each in parts.pack_back if each not in parts.pack_ahead)]
+    packs = {"pack_ahead": parts.pack_ahead, "pack_back": parts.pack_back, "pack": both, "finish": parts.finish}
+    return [_chain(code, name, each, "pppp") for name, each in packs.items()]
 
 
 def _image_layer(code: Code, layer: Conv | Dense, i: int, places: kernels.Places, planes: Planes | None,
@@ -296,13 +305,19 @@ def _in_planes(code: Code, layer: Conv, i: int, planes: Planes, buffers: tuple, 
     """A layer by Winograd's products. ``biases(f, filter, sum)`` adds to the derivatives by biases."""
     source, target, winners, slope, to = buffers
     source, target, slope, to = (planes.grid(buffer) for buffer in (source, target, slope, to))
-    behind = target, winners, slope
-    return Parts(
-        [_kernel(code, winograd.convolve, i, layer, planes, source, target, winners)],
-        [_kernel(code, winograd.back, i, layer, planes, source, *behind, None if first else to, biases)],
-        [_kernel(code, winograd.towards, i, layer, planes, *behind, to, biases)],
-        *([_kernel(code, pack, i, layer)] for pack in (planes.pack_ahead, planes.pack_back, planes.finish)),
-    )  # fmt: skip
+    split = _kernel(code, winograd.split, i, layer, planes, source)
+    ahead = _kernel(code, winograd.convolve, i, layer, planes, target, winners)
+    through = _kernel(code, winograd.spread, i, layer, planes, target, winners, slope, biases)
+    by_inputs = _kernel(code, winograd.convolve_inputs, i, layer, planes, to)
+    if first:
+        both = winograd.spread_and_convolve_weights
+        back = [_kernel(code, both, i, layer, planes, target, winners, slope, biases)]
+    else:
+        back = [through, _kernel(code, winograd.convolve_weights, i, layer, planes), by_inputs]
+    pack_ahead = _kernel(code, planes.pack_ahead, i, layer)
+    pack_back = _kernel(code, planes.pack_back, i, layer) if planes.last else pack_ahead
+    finish = _kernel(code, planes.finish, i, layer)
+    return Parts([split, ahead], back, [through, by_inputs], [split], [pack_ahead], [pack_back], [finish])
 
 
 def by_channels(code: Code, plan: Plan, places: channels.Places, planes: list[Planes | None],
@@ -341,8 +356,9 @@ def by_channels(code: Code, plan: Plan, places: channels.Places, planes: list[Pl
                 f.call(features_in, f.at(kept, n * apart), table, code.lanes)
         _for_each(f, each, apart)
         ways.append(f.end())
+    back, towards = ways  # an image's planes are gone when the next one comes, so this is always later
     return Stages(
-        *_packs(code, parts), forward.end(), *ways, read.end(),
+        *_packs(code, parts), forward.end(), back, back, towards, read.end(),
         dense.give if dense else _each_row(code, "give", features_out, apart, plan.outputs),
         dense.take if dense else _each_row(code, "take", features_in, apart, plan.outputs),
         _each_row(code, "show", image_out, apart, pixels), None, dense.logits if dense else None,
@@ -357,7 +373,7 @@ def _channel_layer(code: Code, layer: Conv, i: int, places: channels.Places, pla
     if planes is not None:
         parts = _in_planes(code, layer, i, planes, (source, target, winners, slope, to),
                            partial(channels.grow, grown_biases), not i)  # fmt: skip
-        parts.finish = [*parts.finish, add_biases]
+        parts.back, parts.finish = [*parts.again, *parts.back], [*parts.finish, add_biases]
         return parts
     weights, turned, grown, biases = places.ahead[i], places.back[i], places.grown[i], places.biases[i]
     ahead = _kernel(code, channels.convolve, i, layer, source, target, winners, places.rows[i], weights, biases)
@@ -366,6 +382,7 @@ def _channel_layer(code: Code, layer: Conv, i: int, places: channels.Places, pla
     by_inputs = _kernel(code, channels.convolve_inputs, i, layer, full, to, turned)
     return Parts(
         [ahead], [through, by_weights] + [by_inputs] * bool(i), [through, by_inputs],
+        [],
         [_kernel(code, channels.pack_ahead, i, layer, weights, biases)],
         [_kernel(code, channels.pack_back, i, layer, turned)],
         [_kernel(code, channels.add_grown, i, layer, grown), add_biases],
@@ -445,7 +462,7 @@ def write(code: Code, plan: Plan) -> None:
     with f.loop(0, n, code.lanes) as at:
         count, mine = f.least(n - at, code.lanes), f.at(kept, at * apart)
         f.call(stages.take, mine, passing, f.at(table, at * plan.outputs), count)
-        f.call(stages.backward, w, g, mine, passing, count)
+        f.call(stages.later, w, g, mine, passing, count)
     f.call(stages.finish, w, g, kept, passing)
     f.end()
 
@@ -472,8 +489,7 @@ def _training(code: Code, plan: Plan, stages: Stages, left: Stages | None) -> No
         """Write ``name(w, g, kept, passing, x, y, order, begin, end, scale)``: add the gradient of these images."""
         f = Function(code, name, "pppppppiir")
         w, g, kept, passing, x, y, order, begin, end, scale = f.arguments
-        f.call(stages.pack_ahead, w, g, kept, passing)
-        f.call(stages.pack_back, w, g, kept, passing)
+        f.call(stages.pack, w, g, kept, passing)
         with f.loop(begin, end, code.lanes) as at:
             count, mine = f.least(end - at, code.lanes), f.at(order, at, I64)
             f.call(stages.read, kept, x, mine, count)

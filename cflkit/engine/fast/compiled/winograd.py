@@ -249,10 +249,8 @@ class ByImages(Planes):
         return (k * self.layer.shape[0] + c) * self.layer.kernel[0] + u + buffer.start
 
     def pack_ahead(self, f: Kernel, layer: Conv) -> None:
-        """Change weights and biases."""
+        """Change weights, for both ways, and biases."""
         pack(f, layer, self, lambda *at: self.place(self.weights, *at), lambda k: k + self.layer.bias)
-
-    pack_back = pack_ahead
 
     def finish(self, f: Kernel, layer: Conv) -> None:
         """Change derivatives by weights back."""
@@ -305,18 +303,6 @@ def runs(layer: Conv, reads: int, left: int, width: int, across: int) -> list[tu
         ts = list(same)
         found.append((ts[0], ts[-1] + 1, valid))
     return found
-
-
-def split_inputs(f: Kernel, layer: Conv, planes: Planes, source: Grid) -> None:
-    """Change inputs into planes, by B."""
-    matrix, to, (rows, width) = matrices(layer.tile, layer.kernel[1])[2], planes.inputs, source.sides
-    with f.loop(*source.channels) as c, f.loop(0, rows) as y:
-        for first, last, valid in runs(layer, planes.many, layer.padding[1], width, to.sides[1]):
-            with f.loop(first, last) as t:
-                x = t * layer.tile - layer.padding[1]
-                values = [f.get(source.buffer, source.place(c, y, x + j)) if j in valid else None
-                          for j in range(planes.many)]  # fmt: skip
-                _put(f, planes, changed(f, matrix, values), to, (c, y, t))
 
 
 def _put(f: Kernel, planes: Planes, values: list[ir.Value | None], to: Grid, spot: tuple) -> None:
@@ -408,9 +394,20 @@ def each_plane(f: Kernel, planes: Planes, kernel: Callable, *arguments, above=0)
 
 
 # ---------------------------------------------------------------------- a layer
-def convolve(f: Kernel, layer: Conv, planes: Planes, source: Grid, target: Grid, winners: Buffer | None) -> None:
-    """Convolution, ReLU and pooling."""
-    split_inputs(f, layer, planes, source)
+def split(f: Kernel, layer: Conv, planes: Planes, source: Grid) -> None:
+    """Change inputs into planes, by B."""
+    matrix, to, (rows, width) = matrices(layer.tile, layer.kernel[1])[2], planes.inputs, source.sides
+    with f.loop(*source.channels) as c, f.loop(0, rows) as y:
+        for first, last, valid in runs(layer, planes.many, layer.padding[1], width, to.sides[1]):
+            with f.loop(first, last) as t:
+                x = t * layer.tile - layer.padding[1]
+                values = [f.get(source.buffer, source.place(c, y, x + j)) if j in valid else None
+                          for j in range(planes.many)]  # fmt: skip
+                _put(f, planes, changed(f, matrix, values), to, (c, y, t))
+
+
+def convolve(f: Kernel, layer: Conv, planes: Planes, target: Grid, winners: Buffer | None) -> None:
+    """Convolution of inputs that are in planes, ReLU and pooling."""
     count, band = planes.band(layer, NEAR)
     rows = band.sides[0]
     with f.loop(0, count) as i:
@@ -418,25 +415,30 @@ def convolve(f: Kernel, layer: Conv, planes: Planes, source: Grid, target: Grid,
         join_outputs(f, layer, planes, band, target, winners, i * (rows // (2 if layer.pool else 1)))
 
 
-def back(f: Kernel, layer: Conv, planes: Planes, source: Grid, target: Grid, winners: Buffer | None, slopes: Grid,
-         to: Grid | None, biases: Callable) -> None:  # fmt: skip
-    """Derivatives by weights, biases and, if there is a place for them, by inputs."""
-    split_inputs(f, layer, planes, source)
-    count, band = (1, planes.outputs) if to else planes.band(layer, NEAR_BACK)
+def spread(f: Kernel, layer: Conv, planes: Planes, target: Grid, winners: Buffer | None, slopes: Grid,
+           biases: Callable) -> None:  # fmt: skip
+    """Take derivatives back through pooling and ReLU, and into planes; those by biases are their sums."""
+    split_slopes(f, layer, planes, target, winners, slopes, planes.outputs, 0, biases)
+
+
+def convolve_weights(f: Kernel, layer: Conv, planes: Planes) -> None:
+    """Derivatives by weights, where inputs and derivatives by outputs are in planes."""
+    each_plane(f, planes, planes.by_weights, planes.outputs.buffer)
+
+
+def spread_and_convolve_weights(f: Kernel, layer: Conv, planes: Planes, target: Grid, winners: Buffer | None,
+                                slopes: Grid, biases: Callable) -> None:  # fmt: skip
+    """Do both, a few rows at a time."""
+    count, band = planes.band(layer, NEAR_BACK)
     rows = band.sides[0]
     with f.loop(0, count) as i:
         above = i * (rows // (2 if layer.pool else 1))
         split_slopes(f, layer, planes, target, winners, slopes, band, above, biases)
         each_plane(f, planes, planes.by_weights, band.buffer, above=i * rows)
-    if to:
-        each_plane(f, planes, planes.by_inputs)
-        join_inputs(f, layer, planes, to)
 
 
-def towards(f: Kernel, layer: Conv, planes: Planes, target: Grid, winners: Buffer | None, slopes: Grid, to: Grid,
-            biases: Callable) -> None:  # fmt: skip
-    """Derivatives by inputs alone."""
-    split_slopes(f, layer, planes, target, winners, slopes, planes.outputs, 0, biases)
+def convolve_inputs(f: Kernel, layer: Conv, planes: Planes, to: Grid) -> None:
+    """Derivatives by inputs, where those by outputs are in planes."""
     each_plane(f, planes, planes.by_inputs)
     join_inputs(f, layer, planes, to)
 
