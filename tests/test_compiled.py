@@ -241,7 +241,7 @@ def test_what_fewer_products_cost_in_precision():
 
 
 @pytest.mark.parametrize(("name", "shape", "tiles"), [
-    ("lenet", (1, 28, 28), [4, 4]), ("lenet", (3, 32, 32), [4, 4]), ("lenet", (1, 8, 8), [4, 1]),
+    ("lenet", (1, 28, 28), [4, 4]), ("lenet", (3, 32, 32), [4, 4]), ("lenet", (1, 8, 8), [4, 4]),
     ("leaf_femnist", (1, 28, 28), [4, 4]),
 ])  # fmt: skip
 def test_where_fewer_products_pay(name, shape, tiles):
@@ -337,7 +337,7 @@ def test_ten_steps_as_torch_takes_them(data, net_shape, optimiser, sizes, shifte
     pulls = [(0.1 + k / 3, vector(network(*net_shape, seed=20 + k)), slice(*span))
              for k, span in enumerate(data.draw(st.lists(spans, max_size=2)))]  # fmt: skip
     shift = torch.linspace(-0.1, 0.1, size, dtype=w.dtype) if shifted else None
-    kernels(net_shape, winograd=winograd).train(w, x, y, batches, optimiser, pulls, shift)
+    w = kernels(net_shape, winograd=winograd).train(w, x, y, batches, optimiser, pulls, shift)
     theirs = torch.optim.SGD(net.parameters(), lr=optimiser.lr, momentum=optimiser.momentum,
                              weight_decay=optimiser.weight_decay, nesterov=optimiser.nesterov)  # fmt: skip
     for batch in batches:
@@ -434,8 +434,7 @@ def test_what_is_not_finite_passes_through(net_shape, winograd, value, place):
     wanted = torch.cat([p.grad.flatten() for p in net.parameters()])
     assert torch.equal(g.isfinite(), wanted.isfinite())
     # a step later everything is lost, in the same numbers
-    w2, theirs = w.clone(), torch.optim.SGD(net.parameters(), lr=0.1)
-    code.train(w2, x, y, [np.arange(18)], SGD(0.1))
+    w2, theirs = code.train(w, x, y, [np.arange(18)], SGD(0.1)), torch.optim.SGD(net.parameters(), lr=0.1)
     theirs.zero_grad()
     F.cross_entropy(net(x), y).backward()
     theirs.step()
@@ -459,8 +458,7 @@ def trained(code, seed=0):
     w = torch.randn(code.plan.size, dtype=torch.float64, generator=g).to(code.dtype)
     w, (x, y) = w / 10, images(40, SMALL[1], code.dtype, seed)
     batches = SGD(0.1, batch_size=13, epochs=3).batches(40, np.random.default_rng(seed))
-    code.train(w, x, y, batches, SGD(0.1, momentum=0.9, weight_decay=0.01))
-    return w
+    return code.train(w, x, y, batches, SGD(0.1, momentum=0.9, weight_decay=0.01))
 
 
 @needs_llvm

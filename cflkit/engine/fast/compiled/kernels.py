@@ -59,6 +59,8 @@ class Buffer:
         Without the padding.
     padding : tuple of int
         Zeros above and below, left and right.
+    room : tuple of int, optional
+        The shape that there is room for, if only a part is used.
     """
 
     kept: bool
@@ -66,21 +68,26 @@ class Buffer:
     lanes: int
     shape: Shape
     padding: tuple[int, int] = (0, 0)
+    room: Shape | None = None
+
+    @property
+    def rows(self) -> int:
+        """With the padding."""
+        return (self.room or self.shape)[1] + 2 * self.padding[0]
 
     @property
     def columns(self) -> int:
         """With the padding."""
-        return self.shape[2] + 2 * self.padding[1]
+        return (self.room or self.shape)[2] + 2 * self.padding[1]
 
     @property
     def size(self) -> int:
         """Numbers in it."""
-        return self.shape[0] * (self.shape[1] + 2 * self.padding[0]) * self.columns * self.lanes
+        return self.shape[0] * self.rows * self.columns * self.lanes
 
     def at(self, channel, row=0, column=0):
         """Where a vector lies; rows and columns count from the padding's corner."""
-        rows = self.shape[1] + 2 * self.padding[0]
-        return ((channel * rows + row) * self.columns + column) * self.lanes + self.start
+        return ((channel * self.rows + row) * self.columns + column) * self.lanes + self.start
 
     def inside(self, channel, row, column):
         """Where a vector lies; rows and columns count from the image's corner."""

@@ -335,8 +335,9 @@ class Kernels:
         optimiser,
         pulls: Sequence[tuple[float, Tensor, slice]] = (),
         shift: Tensor | None = None,
-    ) -> None:
-        """Train the vector `w` (P,) in place, a step for each batch.
+        out: Tensor | None = None,
+    ) -> Tensor:
+        """Train from the vector `w` (P,), a step for each batch.
 
         Parameters
         ----------
@@ -350,13 +351,17 @@ class Kernels:
             Strength of a proximal term, where to, and which entries.
         shift : Tensor (P,), optional
             Added to every gradient.
+        out : Tensor (P,), optional
+            Where the trained vector goes; a new one if None.
         """
+        out = torch.empty_like(w) if out is None else out
+        out.copy_(w)
         if not batches:
-            return
+            return out
         sizes, order = [len(b) for b in batches], np.concatenate(batches)
         require(min(sizes) > 0, "batches", sizes, "of one image or more")
         bounds = np.cumsum([0, *sizes])
-        self._check(w, x, order, y)
+        self._check(out, x, order, y)
         for name, vector in [("anchor", a) for _, a, _ in pulls] + [("shift", w if shift is None else shift)]:
             right = vector.dtype == self.dtype and len(vector) >= self.plan.size
             require(right, name, f"{len(vector)} x {vector.dtype}", f"{self.plan.size} x {self.dtype}")
@@ -364,19 +369,17 @@ class Kernels:
             require(span.start >= 0 and span.stop <= self.plan.size, "span", span, f"within 0..{self.plan.size}")
         mine, passing, g, m = self._arenas()
         g.zero_()
-        before = None if self.plan.is_plain else w.clone()
         anchors = [anchor.contiguous() for _, anchor, _ in pulls]
         where = np.array([a.data_ptr() for a in anchors], np.int64)
         spans = np.array([(span.start, span.stop) for *_, span in pulls], np.int64)
         strengths = np.array([strength for strength, *_ in pulls], f"f{self.dtype.itemsize}")
         by = w if shift is None else shift.contiguous()
         self._call["train"](
-            *_at(w, m, g, mine, passing, x, y, order, bounds), len(batches), optimiser.lr, optimiser.momentum,
+            *_at(out, m, g, mine, passing, x, y, order, bounds), len(batches), optimiser.lr, optimiser.momentum,
             optimiser.weight_decay, optimiser.nesterov, len(pulls), *_at(where, spans, strengths),
             shift is not None, *_at(by),
         )  # fmt: skip
-        if not self._sound(w):
-            self._plain.train(w.copy_(before), x, y, batches, optimiser, pulls, shift)
+        return out if self._sound(out) else self._plain.train(w, x, y, batches, optimiser, pulls, shift, out)
 
     def _check(self, w: Tensor, x: Tensor, order: np.ndarray, y: Tensor | None = None) -> None:
         """Refuse what the kernels, which trust every address, would stumble over."""

@@ -203,7 +203,7 @@ def saves(conv: Conv) -> bool:
     (channels, height, _), (filters, below, width) = conv.shape, conv.full
     if conv.kernel[1] not in TILES or width < 1:
         return False
-    numbers = -(-width // TILES[conv.kernel[1]]) * (TILES[conv.kernel[1]] + conv.kernel[1] - 1)
+    numbers = width + -(-width // TILES[conv.kernel[1]]) * (conv.kernel[1] - 1)  # each tile meets so many inputs
     a_row = channels * filters * below * conv.kernel[0]
     changes = 3 * (channels * height + filters * below)
     return numbers * (a_row + changes) < 0.8 * width * conv.kernel[1] * a_row

@@ -106,12 +106,12 @@ class Compiled(Trainer):
 
     def train_one(self, work: Work, i: int, out: Tensor) -> None:
         """Train the chunk's client `i` into `out` (P,)."""
-        out.copy_(row(work.start, i))
         whole = slice(0, work.model.size)
         pulls = [(term.weight, row(term.anchor, i), term.span or whole) for term in work.prox]
         shift = None if work.shift is None else row(work.shift, i)
         x, y = work.data[i]
-        self._code(work).train(out, x, y, work.batches[i], work.optimiser, pulls, shift)
+        start = row(work.start, i)
+        self._code(work).train(start, x, y, work.batches[i], work.optimiser, pulls, shift, out)
 
     def losses(self, work: Work) -> Tensor:
         """Mean cross-entropy (m, K) of the K models ``work.start`` (K, P) on each client's images."""

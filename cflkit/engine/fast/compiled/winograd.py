@@ -14,11 +14,15 @@ These changes cost little. A kernel's is done once a batch, an input's once for 
 all channels. Four outputs are a limit: with eight points rounding errors are about three times those of the plain
 sums, with nine about ten times.
 
+**A short tile.** Where m does not divide a row, its last tile has q < m outputs, and q + r - 1 products will do:
+those of the first q + r - 2 points and of the infinite one. Its inputs are multiplied by what the kernel was
+divided by for the points that are left out.
+
 **Planes.** Tiles lie along rows. The n-th products of all tiles make an image of their own, the n-th *plane*: as
-high as before, m times narrower. Between two changes each plane goes through a convolution whose kernel is one
-column wide. For that there are kernels already, with images in the lanes (:mod:`.kernels`) and with channels
-(:mod:`.channels`). With images in the lanes, a few rows at a time are changed, convolved and changed back, so that
-they stay near.
+high as before, m times narrower, and one column less where the last tile leaves its point out. Between two changes
+each plane goes through a convolution whose kernel is one column wide. For that there are kernels already, with
+images in the lanes (:mod:`.kernels`) and with channels (:mod:`.channels`). With images in the lanes, a few rows at
+a time are changed, convolved and changed back, so that they stay near.
 
 **What is not finite** spreads too far: infinity becomes NaN, in a whole tile. So :mod:`.library` computes results
 that are not finite again, without all this.
@@ -26,6 +30,7 @@ that are not finite again, without all this.
 
 from __future__ import annotations  # LLVM's types are named in annotations; the book's pages do without the package
 
+import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
@@ -60,6 +65,40 @@ def matrices(m: int, r: int) -> tuple[Matrix, Matrix, Matrix]:
     a, g = powers(m), [[x / norm for x in row] for row, norm in zip(powers(r), norms, strict=True)]
     b = [_with_roots(rest, m + r - 1) for rest in [*others, points]]
     return tuple(tuple(map(tuple, each)) for each in (a, g, b))
+
+
+@dataclass(frozen=True)
+class Tile:
+    """How some neighbouring outputs in a row are computed.
+
+    Attributes
+    ----------
+    size : int
+        How many outputs.
+    reads : int
+        How many inputs.
+    numbers : tuple of int
+        Of the planes that have its products.
+    a, b : tuple of tuples
+        A (n, size) and B (n, reads), a row for each of these n planes.
+    """
+
+    size: int
+    reads: int
+    numbers: tuple[int, ...]
+    a: Matrix
+    b: Matrix
+
+
+@cache
+def tile_of(size: int, m: int, r: int) -> Tile:
+    """A tile of `size` outputs among those of m, with the same changed kernel."""
+    a, _, b = matrices(size, r)
+    last, few = m + r - 2, size + r - 2
+    spared = POINTS[few:last]
+    factors = [prod((p - q for q in spared), start=Fraction(1)) for p in POINTS[:few]] + [Fraction(1)]
+    scaled = tuple(tuple(factor * x for x in row) for factor, row in zip(factors, b, strict=True))
+    return Tile(size, size + r - 1, (*range(few), last), a, scaled)
 
 
 def _with_roots(roots: list[Fraction], length: int) -> list[Fraction]:
@@ -150,6 +189,12 @@ class Grid:
         """What to loop over."""
         return (0, self.buffer.shape[2], self.lanes) if self.last else (0, self.buffer.shape[0], 1)
 
+    def part(self, columns: int) -> Grid:
+        """The first columns of each row."""
+        rows, other = self.buffer.shape[0 if self.last else 1], self.buffer.shape[2 if self.last else 0]
+        shape = (rows, columns, other) if self.last else (other, rows, columns)
+        return replace(self, buffer=replace(self.buffer, shape=shape, room=self.buffer.shape))
+
     def spot(self, c, y, x) -> tuple:
         """Channel, row and column in the buffer's order."""
         return (y, x, c) if self.last else (c, y, x)
@@ -168,6 +213,8 @@ class Planes:
         The convolution that is done in each plane.
     many, apart : int
         How many planes; numbers from one to the next.
+    tiles : list of Tile
+        Those of a row.
     inputs, slopes : Grid
         Inputs; derivatives by them.
     outputs : Grid
@@ -183,9 +230,11 @@ class Planes:
     def __init__(self, layer: Conv, lanes: int, start: int):
         self.lanes, self.end = lanes, start
         (c, height, _), k, size = layer.shape, layer.filters, 2 if layer.pool else 1
-        rows, across = layer.out[1] * size, -(-layer.out[2] * size // layer.tile)
-        self.many = layer.tile + layer.kernel[1] - 1
-        self.layer = Conv((c, height, across), k, (layer.kernel[0], 1), (layer.padding[0], 0), 0, 0)
+        rows, width, (high, wide) = layer.out[1] * size, layer.out[2] * size, layer.kernel
+        across = -(-width // layer.tile)
+        self.many = layer.tile + wide - 1
+        self.tiles = [tile_of(min(layer.tile, width - t * layer.tile), layer.tile, wide) for t in range(across)]
+        self.layer = Conv((c, height, across), k, (high, 1), (layer.padding[0], 0), 0, 0)
         self.inputs, self.outputs, self.slopes = (self.grid(self._room(*each)) for each in (
             ((c, height, across), self.layer.padding), ((k, rows, across),), ((c, height, across),)))  # fmt: skip
         self._make()
@@ -210,9 +259,17 @@ class Planes:
         """A plane's inputs, which :func:`each_plane` finds elsewhere than the rest."""
         return replace(self.inputs.buffer, kept=True)
 
-    def band(self, layer: Conv, most: int) -> tuple[int, Grid]:
-        """Cut the outputs into bands of rows of at most `most` vectors, if it can be: how many; where one lies."""
-        return 1, self.outputs
+    def part(self, columns: int) -> Planes:
+        """The same planes, of which only so many columns are used."""
+        found, (c, height, _) = copy.copy(self), self.layer.shape
+        found.layer = replace(self.layer, shape=(c, height, columns))
+        found.inputs, found.outputs, found.slopes = (
+            grid.part(columns) for grid in (self.inputs, self.outputs, self.slopes))
+        return found
+
+    def band(self, layer: Conv, most: int) -> tuple[int, Planes]:
+        """Cut the outputs into bands of rows of at most `most` vectors, if it can be: how many; planes for one."""
+        return 1, self
 
 
 class ByImages(Planes):
@@ -225,20 +282,22 @@ class ByImages(Planes):
         self.weights, self.grown = (self._room((1, 1, k * c * high + k), single=True) for _ in range(2))
         self.layer = replace(self.layer, weight=self.weights.start, bias=self.weights.start + k * c * high)
 
-    def band(self, layer: Conv, most: int) -> tuple[int, Grid]:
+    def band(self, layer: Conv, most: int) -> tuple[int, Planes]:
         """Rows that divide the height, whole windows of them."""
         (k, rows, across), size = self.outputs.buffer.shape, 2 if layer.pool else 1
         fitting = [n for n in range(size, rows + 1, size) if rows % n == 0 and n * k * across * self.many <= most]
-        each = max(fitting, default=size)
-        return rows // each, self.grid(replace(self.outputs.buffer, shape=(k, each, across)))
+        each, found = max(fitting, default=size), copy.copy(self)
+        found.outputs = self.grid(replace(self.outputs.buffer, shape=(k, each, across)))
+        return rows // each, found
 
-    def convolve(self, f: Kernel, outputs: Buffer) -> None:
+    def convolve(self, f: Kernel) -> None:
         """A plane's outputs."""
-        kernels.convolve(f, self.layer, self.seen, outputs, None)
+        kernels.convolve(f, self.layer, self.seen, self.outputs.buffer, None)
 
-    def by_weights(self, f: Kernel, slopes: Buffer) -> None:
+    def by_weights(self, f: Kernel) -> None:
         """A plane's derivatives by weights."""
-        kernels.convolve_weights(f, replace(self.layer, weight=self.grown.start), self.seen, slopes)
+        layer = replace(self.layer, weight=self.grown.start)
+        kernels.convolve_weights(f, layer, self.seen, self.outputs.buffer)
 
     def by_inputs(self, f: Kernel) -> None:
         """A plane's derivatives by inputs."""
@@ -268,13 +327,14 @@ class ByChannels(Planes):
         self.weights, self.grown, self.back = (self._room(shape, single=True) for shape in (ahead, ahead, back))
         self.biases = self._room((1, 1, ahead[2]), single=True)
 
-    def convolve(self, f: Kernel, outputs: Buffer) -> None:
+    def convolve(self, f: Kernel) -> None:
         """A plane's outputs."""
+        outputs = self.outputs.buffer
         channels.convolve(f, self.layer, self.seen, outputs, None, None, self.weights, self.biases)
 
-    def by_weights(self, f: Kernel, slopes: Buffer) -> None:
+    def by_weights(self, f: Kernel) -> None:
         """A plane's derivatives by weights."""
-        channels.convolve_weights(f, self.layer, self.seen, slopes, self.grown)
+        channels.convolve_weights(f, self.layer, self.seen, self.outputs.buffer, self.grown)
 
     def by_inputs(self, f: Kernel) -> None:
         """A plane's derivatives by inputs."""
@@ -295,34 +355,43 @@ class ByChannels(Planes):
 
 
 # ---------------------------------------------------------------------- there and back
-def runs(layer: Conv, reads: int, left: int, width: int, across: int) -> list[tuple[int, int, list[int]]]:
-    """Tiles (first, behind the last) with which of `reads` columns of each lie inside a row of `width`."""
-    inside = [[j for j in range(reads) if 0 <= t * layer.tile - left + j < width] for t in range(across)]
+def runs(planes: Planes, left: int, width: int, inputs: bool = False) -> list[tuple[int, int, list[int], Tile]]:
+    """Equal tiles of a row: first, behind the last, which columns of each lie inside a row of `width`, the tile.
+
+    The columns of its outputs, or those of its `inputs`. The first tile begins `left` of the row.
+    """
+    def kind(t: int) -> tuple[list[int], Tile]:
+        tile, begin = planes.tiles[t], t * planes.tiles[0].size - left
+        return [j for j in range(tile.reads if inputs else tile.size) if 0 <= begin + j < width], tile
+
     found = []
-    for valid, same in groupby(range(across), key=inside.__getitem__):
+    for (valid, tile), same in groupby(range(len(planes.tiles)), key=kind):
         ts = list(same)
-        found.append((ts[0], ts[-1] + 1, valid))
+        found.append((ts[0], ts[-1] + 1, valid, tile))
     return found
 
 
-def _put(f: Kernel, planes: Planes, values: list[ir.Value | None], to: Grid, spot: tuple) -> None:
-    for n, value in enumerate(values):
-        f.put(f.constant(0.0) if value is None else value, to.buffer, to.place(*spot) + n * planes.apart)
+def _get(f: Kernel, planes: Planes, tile: Tile, source: Grid, spot: tuple) -> list[ir.Value]:
+    """A tile's numbers in its planes."""
+    place = source.place(*spot)
+    return [f.get(source.buffer, place + n * planes.apart) for n in tile.numbers]
 
 
-def join_outputs(f: Kernel, layer: Conv, planes: Planes, source: Grid, target: Grid, winners: Buffer | None,
-                 above) -> None:  # fmt: skip
+def _put(f: Kernel, planes: Planes, tile: Tile, values: list[ir.Value | None], to: Grid, spot: tuple) -> None:
+    place = to.place(*spot)
+    for n, value in zip(tile.numbers, values, strict=True):
+        f.put(f.constant(0.0) if value is None else value, to.buffer, place + n * planes.apart)
+
+
+def join_outputs(f: Kernel, layer: Conv, planes: Planes, target: Grid, winners: Buffer | None, above) -> None:
     """Change planes into outputs, by A; then ReLU and pooling. `above` says how many rows are done already."""
-    matrix, size = matrices(layer.tile, layer.kernel[1])[0], 2 if layer.pool else 1
+    source, size = planes.outputs, 2 if layer.pool else 1
     with f.loop(*target.channels) as k, f.loop(0, source.sides[0] // size) as row:
         y = row + above
-        for first, last, valid in runs(layer, layer.tile, 0, target.sides[1] * size, source.sides[1]):
+        for first, last, valid, tile in runs(planes, 0, target.sides[1] * size):
             with f.loop(first, last) as t:
-                pixels = []
-                for i in range(size):
-                    place = source.place(k, row * size + i, t)
-                    values = [f.get(source.buffer, place + n * planes.apart) for n in range(planes.many)]
-                    pixels.append(changed_back(f, matrix, values))
+                pixels = [changed_back(f, tile.a, _get(f, planes, tile, source, (k, row * size + i, t)))
+                          for i in range(size)]  # fmt: skip
                 for j in valid[::size]:
                     x = t * (layer.tile // size) + j // size
                     if layer.pool:
@@ -334,19 +403,19 @@ def join_outputs(f: Kernel, layer: Conv, planes: Planes, source: Grid, target: G
 
 
 def split_slopes(f: Kernel, layer: Conv, planes: Planes, target: Grid, winners: Buffer | None, slopes: Grid,
-                 to: Grid, above, biases: Callable) -> None:  # fmt: skip
+                 above, biases: Callable) -> None:  # fmt: skip
     """Take derivatives back through pooling and ReLU and change them into planes, by A.
 
     ``biases(f, filter, sum)`` takes the sum of those that passed.
     """
-    matrix, size = matrices(layer.tile, layer.kernel[1])[0], 2 if layer.pool else 1
+    to, size = planes.outputs, 2 if layer.pool else 1
     with f.loop(*slopes.channels) as k:
         total = Sum(f, f.constant(0.0))
         with f.loop(0, to.sides[0] // size) as row:
             y = row + above
-            for first, last, valid in runs(layer, layer.tile, 0, slopes.sides[1] * size, to.sides[1]):
+            for first, last, valid, tile in runs(planes, 0, slopes.sides[1] * size):
                 with f.loop(first, last) as t:
-                    pixels: list[list[ir.Value | None]] = [[None] * layer.tile for _ in range(size)]
+                    pixels: list[list[ir.Value | None]] = [[None] * tile.size for _ in range(size)]
                     for j in valid[::size]:
                         spot = target.spot(k, y, t * (layer.tile // size) + j // size)
                         slope = f.get(slopes.buffer, slopes.buffer.at(*spot))
@@ -355,91 +424,92 @@ def split_slopes(f: Kernel, layer: Conv, planes: Planes, target: Grid, winners: 
                         for i, value in enumerate(values):
                             pixels[i // 2][j + i % 2] = value
                     for i, values in enumerate(pixels):
-                        _put(f, planes, changed(f, matrix, values), to, (k, row * size + i, t))
+                        _put(f, planes, tile, changed(f, tile.a, values), to, (k, row * size + i, t))
         biases(f, k, total.get())
 
 
 def join_inputs(f: Kernel, layer: Conv, planes: Planes, to: Grid) -> None:
     """Change planes into derivatives by inputs, by B; where tiles overlap, they add up."""
-    source, matrix, left = planes.slopes, matrices(layer.tile, layer.kernel[1])[2], layer.padding[1]
-    (rows, width), tile, beyond, across = to.sides, layer.tile, layer.kernel[1] - 1, source.sides[1]
+    source, left, beyond, (rows, width) = planes.slopes, layer.padding[1], layer.kernel[1] - 1, to.sides
     with f.loop(*to.channels) as c, f.loop(0, rows) as y:
         begun = [Sum(f, f.constant(0.0)) for _ in range(beyond)]  # columns that the next tiles add to
-        for first, last, valid in runs(layer, tile, left, width, across):
+        for first, last, valid, tile in runs(planes, left, width):
             with f.loop(first, last) as t:
-                place = source.place(c, y, t)
-                values = [f.get(source.buffer, place + n * planes.apart) for n in range(planes.many)]
-                found = changed_back(f, matrix, values)
+                found = changed_back(f, tile.b, _get(f, planes, tile, source, (c, y, t)))
                 found[:beyond] = [f.b.fadd(before.get(), value)
                                   for before, value in zip(begun, found, strict=False)]  # fmt: skip
                 for j in valid:
-                    f.put(found[j], to.buffer, to.place(c, y, t * tile - left + j))
-                for before, value in zip(begun, found[tile:], strict=True):
+                    f.put(found[j], to.buffer, to.place(c, y, t * layer.tile - left + j))
+                for before, value in zip(begun, found[tile.size :], strict=True):
                     before.set(value)
-        for x in range(across * tile - left, width):  # what no tile met stays 0
-            j = x - across * tile + left
-            f.put(begun[j].get() if j < beyond else f.constant(0.0), to.buffer, to.place(c, y, x))
+        end = sum(tile.size for tile in planes.tiles) - left
+        for x in range(max(end, 0), width):  # what no tile met stays 0
+            f.put(begun[x - end].get() if x - end < beyond else f.constant(0.0), to.buffer, to.place(c, y, x))
 
 
-def each_plane(f: Kernel, planes: Planes, kernel: Callable, *arguments, above=0) -> None:
-    """Write a kernel that runs in each plane, and finds the inputs `above` rows further below.
+def each_plane(f: Kernel, planes: Planes, kernel: Callable, above=0) -> None:
+    """Write ``kernel(planes, f)`` so that it runs in each plane, and finds the inputs `above` rows further below.
 
     Its weights, gradient and passing things are that plane's. The inputs count as kept.
     """
-    inputs = planes.inputs.buffer
-    with f.loop(0, planes.many) as n:
-        here, seen = (f.at(f.arena(inputs), n * planes.apart + rows * (inputs.columns * inputs.lanes))
-                      for rows in (0, above))  # fmt: skip
-        kernel(f.moved(here, here, seen, here), *arguments)
+    inputs, columns, last = planes.inputs.buffer, len(planes.tiles), planes.many - 1
+    few = len(planes.tiles[-1].numbers) - 1  # the last tile has products in so many planes, and in the last one
+    for begin, end, here in ((0, few + 1, planes), (few, last, columns > 1 and planes.part(columns - 1))):
+        if not here or begin == end:
+            continue
+        with f.loop(begin, end) as i:
+            n = i if begin or few == last else f.choose(i, "<", few, i, last)
+            mine, seen = (f.at(f.arena(inputs), n * planes.apart + rows * (inputs.columns * inputs.lanes))
+                          for rows in (0, above))  # fmt: skip
+            kernel(here, f.moved(mine, mine, seen, mine))
 
 
 # ---------------------------------------------------------------------- a layer
 def split(f: Kernel, layer: Conv, planes: Planes, source: Grid) -> None:
     """Change inputs into planes, by B."""
-    matrix, to, (rows, width) = matrices(layer.tile, layer.kernel[1])[2], planes.inputs, source.sides
+    rows, width = source.sides
     with f.loop(*source.channels) as c, f.loop(0, rows) as y:
-        for first, last, valid in runs(layer, planes.many, layer.padding[1], width, to.sides[1]):
+        for first, last, valid, tile in runs(planes, layer.padding[1], width, inputs=True):
             with f.loop(first, last) as t:
                 x = t * layer.tile - layer.padding[1]
                 values = [f.get(source.buffer, source.place(c, y, x + j)) if j in valid else None
-                          for j in range(planes.many)]  # fmt: skip
-                _put(f, planes, changed(f, matrix, values), to, (c, y, t))
+                          for j in range(tile.reads)]  # fmt: skip
+                _put(f, planes, tile, changed(f, tile.b, values), planes.inputs, (c, y, t))
 
 
 def convolve(f: Kernel, layer: Conv, planes: Planes, target: Grid, winners: Buffer | None) -> None:
     """Convolution of inputs that are in planes, ReLU and pooling."""
     count, band = planes.band(layer, NEAR)
-    rows = band.sides[0]
+    rows = band.outputs.sides[0]
     with f.loop(0, count) as i:
-        each_plane(f, planes, planes.convolve, band.buffer, above=i * rows)
-        join_outputs(f, layer, planes, band, target, winners, i * (rows // (2 if layer.pool else 1)))
+        each_plane(f, band, type(planes).convolve, above=i * rows)
+        join_outputs(f, layer, band, target, winners, i * (rows // (2 if layer.pool else 1)))
 
 
 def spread(f: Kernel, layer: Conv, planes: Planes, target: Grid, winners: Buffer | None, slopes: Grid,
            biases: Callable) -> None:  # fmt: skip
     """Take derivatives back through pooling and ReLU, and into planes; those by biases are their sums."""
-    split_slopes(f, layer, planes, target, winners, slopes, planes.outputs, 0, biases)
+    split_slopes(f, layer, planes, target, winners, slopes, 0, biases)
 
 
 def convolve_weights(f: Kernel, layer: Conv, planes: Planes) -> None:
     """Derivatives by weights, where inputs and derivatives by outputs are in planes."""
-    each_plane(f, planes, planes.by_weights, planes.outputs.buffer)
+    each_plane(f, planes, type(planes).by_weights)
 
 
 def spread_and_convolve_weights(f: Kernel, layer: Conv, planes: Planes, target: Grid, winners: Buffer | None,
                                 slopes: Grid, biases: Callable) -> None:  # fmt: skip
     """Do both, a few rows at a time."""
     count, band = planes.band(layer, NEAR_BACK)
-    rows = band.sides[0]
+    rows = band.outputs.sides[0]
     with f.loop(0, count) as i:
-        above = i * (rows // (2 if layer.pool else 1))
-        split_slopes(f, layer, planes, target, winners, slopes, band, above, biases)
-        each_plane(f, planes, planes.by_weights, band.buffer, above=i * rows)
+        split_slopes(f, layer, band, target, winners, slopes, i * (rows // (2 if layer.pool else 1)), biases)
+        each_plane(f, band, type(planes).by_weights, above=i * rows)
 
 
 def convolve_inputs(f: Kernel, layer: Conv, planes: Planes, to: Grid) -> None:
     """Derivatives by inputs, where those by outputs are in planes."""
-    each_plane(f, planes, planes.by_inputs)
+    each_plane(f, planes, type(planes).by_inputs)
     join_inputs(f, layer, planes, to)
 
 

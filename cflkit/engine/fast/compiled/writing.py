@@ -142,15 +142,18 @@ class Function:
             return value.value
         return ir.Constant(I64, value) if isinstance(value, int) else value
 
+    def choose(self, a, compare: str, b, one, other) -> Int:
+        """One whole number if `a` and `b` compare so, else another."""
+        a, b, one, other = map(self.whole, (a, b, one, other))
+        return Int(self, self.b.select(self.b.icmp_signed(compare, a, b), one, other))
+
     def least(self, a, b) -> Int:
         """The smaller of two whole numbers."""
-        a, b = self.whole(a), self.whole(b)
-        return Int(self, self.b.select(self.b.icmp_signed("<", a, b), a, b))
+        return self.choose(a, "<", b, a, b)
 
     def most(self, a, b) -> Int:
         """The larger of two whole numbers."""
-        a, b = self.whole(a), self.whole(b)
-        return Int(self, self.b.select(self.b.icmp_signed(">", a, b), a, b))
+        return self.choose(a, ">", b, a, b)
 
     @contextmanager
     def loop(self, start, stop, step: int = 1, empty: bool = False) -> Iterator[Int | int]:
