@@ -330,7 +330,7 @@ def convolve_inputs(f: Kernel, layer: Conv, full: Buffer, to: Buffer) -> None:
                                        [partial(f.get, full, spot) for spot in spots])  # fmt: skip
                 for j in range(size):
                     for p, total in enumerate(sums[j]):
-                        f.put(total.get(), to, to.at(c + j, y, x + p))
+                        f.put(total.get(), to, to.inside(c + j, y, x + p))
 
 
 def across(width: int, left: int, wide: int, beside: int, most: int) -> list[tuple[int, int, int, list[range]]]:

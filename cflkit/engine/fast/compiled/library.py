@@ -22,6 +22,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property
+from itertools import accumulate
 from pathlib import Path
 
 import numpy as np
@@ -360,7 +361,7 @@ class Kernels:
             return out
         sizes, order = [len(b) for b in batches], np.concatenate(batches)
         require(min(sizes) > 0, "batches", sizes, "of one image or more")
-        bounds = np.cumsum([0, *sizes])
+        bounds = np.array([*accumulate(sizes, initial=0)])
         self._check(out, x, order, y)
         for name, vector in [("anchor", a) for _, a, _ in pulls] + [("shift", w if shift is None else shift)]:
             right = vector.dtype == self.dtype and len(vector) >= self.plan.size

@@ -48,6 +48,9 @@ from cflkit.engine.fast.compiled.writing import Function, Sum
 POINTS = tuple(map(Fraction, ("0", "1", "-1", "1/2", "-1/2", "2", "-2")))  # the last point is infinite
 ONE = 1  # where the point 1 stands: a constant in its plane is added to every output
 NEAR, NEAR_BACK = 1024, 3072  # vectors of outputs that a band of rows has in all planes, ahead and back
+# Numbers between two planes, beyond whole pages. A cache keeps few lines of the same place in a page, and each tile
+# has a line in every plane.
+PAGE, STRIDE = 1024, 128
 Matrix = tuple[tuple[Fraction, ...], ...]
 
 
@@ -215,8 +218,8 @@ class Planes:
         How many planes; numbers from one to the next.
     tiles : list of Tile
         Those of a row.
-    inputs, slopes : Grid
-        Inputs; derivatives by them.
+    inputs : Grid
+        Inputs; later, in the same place, derivatives by them.
     outputs : Grid
         Outputs, or derivatives by them; without a row or column that pooling leaves out.
     weights, grown : Buffer
@@ -235,10 +238,10 @@ class Planes:
         self.many = layer.tile + wide - 1
         self.tiles = [tile_of(min(layer.tile, width - t * layer.tile), layer.tile, wide) for t in range(across)]
         self.layer = Conv((c, height, across), k, (high, 1), (layer.padding[0], 0), 0, 0)
-        self.inputs, self.outputs, self.slopes = (self.grid(self._room(*each)) for each in (
-            ((c, height, across), self.layer.padding), ((k, rows, across),), ((c, height, across),)))  # fmt: skip
+        self.inputs = self.grid(self._room((c, height, across), self.layer.padding))
+        self.outputs = self.grid(self._room((k, rows, across)))
         self._make()
-        self.apart = self.end - start
+        self.apart = self.end - start + (STRIDE - self.end + start) % PAGE
         self.end = start + self.many * self.apart
 
     def grid(self, buffer: Buffer) -> Grid:
@@ -263,8 +266,7 @@ class Planes:
         """The same planes, of which only so many columns are used."""
         found, (c, height, _) = copy.copy(self), self.layer.shape
         found.layer = replace(self.layer, shape=(c, height, columns))
-        found.inputs, found.outputs, found.slopes = (
-            grid.part(columns) for grid in (self.inputs, self.outputs, self.slopes))
+        found.inputs, found.outputs = self.inputs.part(columns), self.outputs.part(columns)
         return found
 
     def band(self, layer: Conv, most: int) -> tuple[int, Planes]:
@@ -301,7 +303,7 @@ class ByImages(Planes):
 
     def by_inputs(self, f: Kernel) -> None:
         """A plane's derivatives by inputs."""
-        kernels.convolve_inputs(f, self.layer, self.outputs.buffer, self.slopes.buffer)
+        kernels.convolve_inputs(f, self.layer, self.outputs.buffer, self.inputs.buffer)
 
     def place(self, buffer: Buffer, k, c, u):
         """Where a weight lies in a plane."""
@@ -338,7 +340,7 @@ class ByChannels(Planes):
 
     def by_inputs(self, f: Kernel) -> None:
         """A plane's derivatives by inputs."""
-        channels.convolve_inputs(f, self.layer, self.outputs.buffer, self.slopes.buffer, self.back)
+        channels.convolve_inputs(f, self.layer, self.outputs.buffer, self.inputs.buffer, self.back)
 
     def pack_ahead(self, f: Kernel, layer: Conv) -> None:
         """Change weights, the last place of the kernel first, and biases."""
@@ -430,7 +432,7 @@ def split_slopes(f: Kernel, layer: Conv, planes: Planes, target: Grid, winners: 
 
 def join_inputs(f: Kernel, layer: Conv, planes: Planes, to: Grid) -> None:
     """Change planes into derivatives by inputs, by B; where tiles overlap, they add up."""
-    source, left, beyond, (rows, width) = planes.slopes, layer.padding[1], layer.kernel[1] - 1, to.sides
+    source, left, beyond, (rows, width) = planes.inputs, layer.padding[1], layer.kernel[1] - 1, to.sides
     with f.loop(*to.channels) as c, f.loop(0, rows) as y:
         begun = [Sum(f, f.constant(0.0)) for _ in range(beyond)]  # columns that the next tiles add to
         for first, last, valid, tile in runs(planes, left, width):
@@ -508,7 +510,7 @@ def spread_and_convolve_weights(f: Kernel, layer: Conv, planes: Planes, target: 
 
 
 def convolve_inputs(f: Kernel, layer: Conv, planes: Planes, to: Grid) -> None:
-    """Derivatives by inputs, where those by outputs are in planes."""
+    """Derivatives by inputs, where those by outputs are in planes; there they take the inputs' place."""
     each_plane(f, planes, type(planes).by_inputs)
     join_inputs(f, layer, planes, to)
 
