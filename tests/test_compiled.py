@@ -206,11 +206,15 @@ def test_the_matrices_for_two_outputs_of_three_numbers():
 @needs_llvm
 @given(st.sampled_from([(2, 3), (4, 3), (2, 5), (4, 5), (3, 2)]), st.data())
 def test_fewer_products_are_the_same_convolution(sizes, data):
-    """Exactly, in fractions: ahead, by inputs and by the kernel."""
-    from cflkit.engine.fast.compiled.winograd import matrices
+    """Exactly, in fractions: ahead, by inputs and by the kernel; of whole tiles, and of short ones."""
+    from cflkit.engine.fast.compiled.winograd import matrices, tile_of
 
-    m, r = sizes
-    a, g, b = (np.array(each, object) for each in matrices(m, r))
+    most, r = sizes
+    m = data.draw(st.integers(1, most))
+    tile = tile_of(m, most, r)
+    a, b = (np.array(each, object) for each in (tile.a, tile.b))
+    g = np.array(matrices(most, r)[1], object)[list(tile.numbers)]
+    assert len(g) == tile.reads == m + r - 1
     kernel, inputs, slopes = (np.array(data.draw(st.lists(st.integers(-9, 9), min_size=n, max_size=n)), object)
                               for n in (r, m + r - 1, m))  # fmt: skip
     assert list(a.T @ ((g @ kernel) * (b @ inputs))) == [kernel @ inputs[i : i + r] for i in range(m)]
