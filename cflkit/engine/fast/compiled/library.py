@@ -353,7 +353,7 @@ class Kernels:
         shift : Tensor (P,), optional
             Added to every gradient.
         out : Tensor (P,), optional
-            Where the trained vector goes; a new one if None.
+            Where the trained vector goes, not `w` itself; a new one if None.
         """
         out = torch.empty_like(w) if out is None else out
         out.copy_(w)

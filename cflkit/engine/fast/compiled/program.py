@@ -232,16 +232,12 @@ class Parts:
 
 def joined(layers: list[Parts]) -> Parts:
     """Layers one after the other; on the way back the last one comes first."""
-    found = Parts([], [], [], [], [], [], [])
-    for layer in layers:
-        found.ahead += layer.ahead
-        found.back = [*layer.back, *found.back]
-        found.towards = [*layer.towards, *found.towards]
-        found.again = [*found.again, *layer.again]
-        found.pack_ahead = [*found.pack_ahead, *layer.pack_ahead]
-        found.pack_back = [*found.pack_back, *layer.pack_back]
-        found.finish = [*found.finish, *layer.finish]
-    return found
+    def every(name: str, order: Sequence[Parts] = layers) -> list[Function]:
+        return [part for layer in order for part in getattr(layer, name)]
+
+    back = layers[::-1]
+    return Parts(every("ahead"), every("back", back), every("towards", back), every("again"), every("pack_ahead"),
+                 every("pack_back"), every("finish"))  # fmt: skip
 
 
 def by_images(code: Code, plan: Plan, places: kernels.Places, planes: list[Planes | None],
@@ -313,7 +309,7 @@ def _in_planes(code: Code, layer: Conv, i: int, planes: Planes, buffers: tuple, 
         both = winograd.spread_and_convolve_weights
         back = [_kernel(code, both, i, layer, planes, target, winners, slope, biases)]
     else:
-        back = [through, _kernel(code, winograd.convolve_weights, i, layer, planes), by_inputs]
+        back = [through, _kernel(code, winograd.convolve_weights, i, planes), by_inputs]
     pack_ahead = _kernel(code, planes.pack_ahead, i, layer)
     pack_back = _kernel(code, planes.pack_back, i, layer) if planes.last else pack_ahead
     finish = _kernel(code, planes.finish, i, layer)
@@ -382,10 +378,9 @@ def _channel_layer(code: Code, layer: Conv, i: int, places: channels.Places, pla
     by_inputs = _kernel(code, channels.convolve_inputs, i, layer, full, to, turned)
     return Parts(
         [ahead], [through, by_weights] + [by_inputs] * bool(i), [through, by_inputs],
-        [],
-        [_kernel(code, channels.pack_ahead, i, layer, weights, biases)],
-        [_kernel(code, channels.pack_back, i, layer, turned)],
-        [_kernel(code, channels.add_grown, i, layer, grown), add_biases],
+        pack_ahead=[_kernel(code, channels.pack_ahead, i, layer, weights, biases)],
+        pack_back=[_kernel(code, channels.pack_back, i, layer, turned)],
+        finish=[_kernel(code, channels.add_grown, i, layer, grown), add_biases],
     )  # fmt: skip
 
 

@@ -31,7 +31,7 @@ that are not finite again, without all this.
 from __future__ import annotations  # LLVM's types are named in annotations; the book's pages do without the package
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache, partial
@@ -48,9 +48,9 @@ from cflkit.engine.fast.compiled.writing import Function, Sum
 POINTS = tuple(map(Fraction, ("0", "1", "-1", "1/2", "-1/2", "2", "-2")))  # the last point is infinite
 ONE = 1  # where the point 1 stands: a constant in its plane is added to every output
 NEAR, NEAR_BACK = 1024, 3072  # vectors of outputs that a band of rows has in all planes, ahead and back
-# Numbers between two planes, beyond whole pages. A cache keeps few lines of the same place in a page, and each tile
-# has a line in every plane.
-PAGE, STRIDE = 1024, 128
+# By how many numbers two planes are apart, beyond whole pages. A cache keeps few lines of the same place in a page,
+# and each tile has a line in every plane.
+PAGE, OFFSET = 1024, 128
 Matrix = tuple[tuple[Fraction, ...], ...]
 
 
@@ -194,9 +194,9 @@ class Grid:
 
     def part(self, columns: int) -> Grid:
         """The first columns of each row."""
-        rows, other = self.buffer.shape[0 if self.last else 1], self.buffer.shape[2 if self.last else 0]
-        shape = (rows, columns, other) if self.last else (other, rows, columns)
-        return replace(self, buffer=replace(self.buffer, shape=shape, room=self.buffer.shape))
+        whole = self.buffer.shape
+        shape = (whole[0], columns, whole[2]) if self.last else (whole[0], whole[1], columns)
+        return replace(self, buffer=replace(self.buffer, shape=shape, room=whole))
 
     def spot(self, c, y, x) -> tuple:
         """Channel, row and column in the buffer's order."""
@@ -241,7 +241,7 @@ class Planes:
         self.inputs = self.grid(self._room((c, height, across), self.layer.padding))
         self.outputs = self.grid(self._room((k, rows, across)))
         self._make()
-        self.apart = self.end - start + (STRIDE - self.end + start) % PAGE
+        self.apart = self.end - start + (OFFSET - self.end + start) % PAGE
         self.end = start + self.many * self.apart
 
     def grid(self, buffer: Buffer) -> Grid:
@@ -404,11 +404,11 @@ def join_outputs(f: Kernel, layer: Conv, planes: Planes, target: Grid, winners: 
                     f.put(value, target.buffer, target.place(k, y, x))
 
 
-def split_slopes(f: Kernel, layer: Conv, planes: Planes, target: Grid, winners: Buffer | None, slopes: Grid,
-                 above, biases: Callable) -> None:  # fmt: skip
+def spread(f: Kernel, layer: Conv, planes: Planes, target: Grid, winners: Buffer | None, slopes: Grid,
+           biases: Callable, above=0) -> None:  # fmt: skip
     """Take derivatives back through pooling and ReLU and change them into planes, by A.
 
-    ``biases(f, filter, sum)`` takes the sum of those that passed.
+    ``biases(f, filter, sum)`` takes the sum of those that passed. `above` says how many rows are done already.
     """
     to, size = planes.outputs, 2 if layer.pool else 1
     with f.loop(*slopes.channels) as k:
@@ -449,21 +449,25 @@ def join_inputs(f: Kernel, layer: Conv, planes: Planes, to: Grid) -> None:
             f.put(begun[x - end].get() if x - end < beyond else f.constant(0.0), to.buffer, to.place(c, y, x))
 
 
-def each_plane(f: Kernel, planes: Planes, kernel: Callable, above=0) -> None:
-    """Write ``kernel(planes, f)`` so that it runs in each plane, and finds the inputs `above` rows further below.
+def each_plane(f: Kernel, planes: Planes, above=0) -> Iterator[tuple[Planes, Kernel]]:
+    """Write a loop over all planes: what one has, and the function as it is called there.
 
-    Its weights, gradient and passing things are that plane's. The inputs count as kept.
+    Weights, gradient and passing things are that plane's. The inputs count as kept; they are found `above` rows
+    further below.
     """
-    inputs, columns, last = planes.inputs.buffer, len(planes.tiles), planes.many - 1
+    inputs, last, columns = planes.inputs.buffer, planes.many - 1, len(planes.tiles)
     few = len(planes.tiles[-1].numbers) - 1  # the last tile has products in so many planes, and in the last one
-    for begin, end, here in ((0, few + 1, planes), (few, last, columns > 1 and planes.part(columns - 1))):
-        if not here or begin == end:
-            continue
-        with f.loop(begin, end) as i:
-            n = i if begin or few == last else f.choose(i, "<", few, i, last)
-            mine, seen = (f.at(f.arena(inputs), n * planes.apart + rows * (inputs.columns * inputs.lanes))
-                          for rows in (0, above))  # fmt: skip
-            kernel(here, f.moved(mine, mine, seen, mine))
+
+    def inside(n) -> Kernel:
+        mine, seen = (f.at(f.arena(inputs), n * planes.apart + rows * (inputs.columns * inputs.lanes))
+                      for rows in (0, above))  # fmt: skip
+        return f.moved(mine, mine, seen, mine)
+
+    with f.loop(0, few + 1) as i:
+        yield planes, inside(f.choose(i, "<", few, i, last))
+    if few < last and columns > 1:
+        with f.loop(few, last) as n:
+            yield planes.part(columns - 1), inside(n)
 
 
 # ---------------------------------------------------------------------- a layer
@@ -484,19 +488,15 @@ def convolve(f: Kernel, layer: Conv, planes: Planes, target: Grid, winners: Buff
     count, band = planes.band(layer, NEAR)
     rows = band.outputs.sides[0]
     with f.loop(0, count) as i:
-        each_plane(f, band, type(planes).convolve, above=i * rows)
+        for plane, inside in each_plane(f, band, above=i * rows):
+            plane.convolve(inside)
         join_outputs(f, layer, band, target, winners, i * (rows // (2 if layer.pool else 1)))
 
 
-def spread(f: Kernel, layer: Conv, planes: Planes, target: Grid, winners: Buffer | None, slopes: Grid,
-           biases: Callable) -> None:  # fmt: skip
-    """Take derivatives back through pooling and ReLU, and into planes; those by biases are their sums."""
-    split_slopes(f, layer, planes, target, winners, slopes, 0, biases)
-
-
-def convolve_weights(f: Kernel, layer: Conv, planes: Planes) -> None:
+def convolve_weights(f: Kernel, planes: Planes, above=0) -> None:
     """Derivatives by weights, where inputs and derivatives by outputs are in planes."""
-    each_plane(f, planes, type(planes).by_weights)
+    for plane, inside in each_plane(f, planes, above):
+        plane.by_weights(inside)
 
 
 def spread_and_convolve_weights(f: Kernel, layer: Conv, planes: Planes, target: Grid, winners: Buffer | None,
@@ -505,13 +505,14 @@ def spread_and_convolve_weights(f: Kernel, layer: Conv, planes: Planes, target: 
     count, band = planes.band(layer, NEAR_BACK)
     rows = band.outputs.sides[0]
     with f.loop(0, count) as i:
-        split_slopes(f, layer, band, target, winners, slopes, i * (rows // (2 if layer.pool else 1)), biases)
-        each_plane(f, band, type(planes).by_weights, above=i * rows)
+        spread(f, layer, band, target, winners, slopes, biases, above=i * (rows // (2 if layer.pool else 1)))
+        convolve_weights(f, band, above=i * rows)
 
 
 def convolve_inputs(f: Kernel, layer: Conv, planes: Planes, to: Grid) -> None:
     """Derivatives by inputs, where those by outputs are in planes; there they take the inputs' place."""
-    each_plane(f, planes, type(planes).by_inputs)
+    for plane, inside in each_plane(f, planes):
+        plane.by_inputs(inside)
     join_inputs(f, layer, planes, to)
 
 
