@@ -139,7 +139,7 @@ class Products:
     @cached_property
     def grams(self) -> list[Tensor]:
         """X X^T + 1 (n_i, n_i) of every client; the 1 carries the bias."""
-        return [(x @ x.T).add_(1) for x in (self.x[span] for span in self.spans)]
+        return [linear(x, x).add_(1) for x in (self.x[span] for span in self.spans)]
 
     def targets(self, classes: int) -> Tensor:
         """One-hot labels (n, classes) of the whole chunk."""
@@ -277,7 +277,7 @@ class Factored(Part):
             return Dense(self.dense()).unit()
         square = self.tails.square().sum(1)
         for i, (a, x) in enumerate((self.a[span], self.x[span]) for span in self.spans):
-            square[i] += ((a @ a.T) * (x @ x.T).add_(1)).sum()  # |A^T X|^2 + |A^T 1|^2
+            square[i] += (linear(a, a) * linear(x, x).add_(1)).sum()  # |A^T X|^2 + |A^T 1|^2
         norm = square.clamp_(min=0).sqrt_()[:, None]
         sizes = torch.tensor([span.stop - span.start for span in self.spans], device=norm.device)
         scale(self.a, norm.repeat_interleave(sizes, 0))
@@ -296,8 +296,9 @@ class Shared(Trainer):
     Parameters
     ----------
     always : bool
-        Take all work that is supported; otherwise only where it pays. It pays where clients hold, on average, at
-        most half as many images as an image has numbers, and training takes several steps.
+        Take all work that is supported; otherwise only where it pays. It pays where training takes several steps,
+        and clients hold, on average, at most half as many images as an image has numbers; from four passes over
+        the images on, as many as an image has numbers.
     """
 
     def __init__(self, always: bool = False):
@@ -306,8 +307,9 @@ class Shared(Trainer):
 
     def supports(self, work: Work) -> bool:
         """The cross-entropy of a multilayer perceptron, each pull on all or nothing of its first layer."""
-        few = 2 * work.data.typical <= math.prod(work.data.shape) and (work.batches is None or work.steps > 1)
-        return (self.always or few) and work.plain_loss and work.shift is None and supports(work.model, work.prox)
+        most = math.prod(work.data.shape) / (1 if work.batches and work.optimiser.epochs >= 4 else 2)
+        pays = work.data.typical <= most and (work.batches is None or work.steps > 1)
+        return (self.always or pays) and work.plain_loss and work.shift is None and supports(work.model, work.prox)
 
     @torch.no_grad()
     def train(self, work: Work) -> Factored:
