@@ -385,3 +385,12 @@ def test_curves_that_end_close_together_get_a_panel_for_each_method_and_an_axis_
     assert [t.get_text() for t in axes[2].get_legend().get_texts()] == ["listing", "weak"]
     assert axes[0].lines[-1].get_color() == canvas.look("IFCA")[0] and len(axes[0].lines) == 9
     assert 70 < axes[0].get_ylim()[0] < 80 and 97 < axes[0].get_ylim()[1] < 100
+
+
+def test_a_panel_holds_more_curves_than_there_are_kinds_of_lines():
+    frame = pd.DataFrame({"round": [0, 1, 2], "score": [0.0, 50, 90]})
+    count = len(canvas.DASHES) + 1
+    panel, *_ = figures.families({f"MD-ICFL-2, K = {k}": frame for k in range(1, count + 1)}, "score").axes
+    assert [t.get_text() for t in panel.get_legend().get_texts()] == [f"K = {k}" for k in range(1, count + 1)]
+    kinds = {(line.get_linestyle(), line._dash_pattern[1] and tuple(line._dash_pattern[1])) for line in panel.lines}
+    assert len(kinds) == len(canvas.DASHES)

@@ -181,8 +181,8 @@ def families(curves: Mapping[str, pd.DataFrame], y: str) -> Figure:
             axes.plot(*line, "-", color=BEHIND, linewidth=1)
         for number, label in enumerate(own):
             colour, marker = canvas.look(label) or (canvas.palette()[0], "o")
-            axes.plot(*drawn[label], canvas.DASHES[number], color=colour, marker=marker, markersize=4,
-                      label=label.rpartition(", ")[2])  # fmt: skip
+            axes.plot(*drawn[label], linestyle=canvas.DASHES[number % len(canvas.DASHES)], color=colour,
+                      marker=marker, markersize=4, label=label.rpartition(", ")[2])  # fmt: skip
         axes.set_title(name)
         if len(own) > 1:
             axes.legend(loc="lower right", fontsize="small", handlelength=2.6)
