@@ -389,8 +389,10 @@ def test_curves_that_end_close_together_get_a_panel_for_each_method_and_an_axis_
 
 def test_a_panel_holds_more_curves_than_there_are_kinds_of_lines():
     frame = pd.DataFrame({"round": [0, 1, 2], "score": [0.0, 50, 90]})
-    count = len(canvas.DASHES) + 1
+    count = len(canvas.DASHES) + 2
     panel, *_ = figures.families({f"MD-ICFL-2, K = {k}": frame for k in range(1, count + 1)}, "score").axes
     assert [t.get_text() for t in panel.get_legend().get_texts()] == [f"K = {k}" for k in range(1, count + 1)]
-    kinds = {(line.get_linestyle(), line._dash_pattern[1] and tuple(line._dash_pattern[1])) for line in panel.lines}
-    assert len(kinds) == len(canvas.DASHES)
+    colour, marker = canvas.look("MD-ICFL-2")
+    own = panel.lines[count:]  # in front of all curves in grey
+    assert {line.get_color() for line in own} == {colour} and own[0].get_marker() == marker
+    assert len({line.get_marker() for line in own}) == count

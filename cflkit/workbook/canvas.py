@@ -17,8 +17,7 @@ MARKERS = "os^DvPXh<>"
 COLUMNS = 4  # panels side by side, at most
 AREA = {"seen": 24, "unseen": 7}  # of a client in a scatter plot, in square points
 OTHER = "#8a8a8a"  # what has no colour of its own: 3.5:1 on white
-# Of several curves of one method: matplotlib's four, one with two dots after a dash, and one of long dashes.
-DASHES = ["-", "--", ":", "-.", (0, (6, 1.5, 1, 1.5, 1, 1.5)), (0, (9, 2))]
+DASHES = ["-", "--", ":", "-."]  # of several curves of one method
 # A method's colour and marker in the whole book, by the start of its name. Each has 3:1 on white, and on the dark
 # page after the dark theme's filter (book.css, which has the same colours for drawings).
 LOOKS = {

@@ -1,6 +1,7 @@
 """Figures of the book's pages of results, drawn from run records; the templates say what of."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import cycle
 from textwrap import fill
 
 import matplotlib.pyplot as plt
@@ -162,7 +163,8 @@ def printed_beside(rows: Mapping[str, float], alone: float, name: str) -> Figure
 def families(curves: Mapping[str, pd.DataFrame], y: str) -> Figure:
     """Draw many learning curves as panels, one for each method, with all other curves in grey behind.
 
-    The climb of the first quarter of the rounds is cut off, so that the ends come apart.
+    The climb of the first quarter of the rounds is cut off, so that the ends come apart. Curves that share a panel
+    share a colour, and have markers of their own.
 
     Parameters
     ----------
@@ -179,13 +181,15 @@ def families(curves: Mapping[str, pd.DataFrame], y: str) -> Figure:
     for axes, (name, own) in zip(grid, groups.items(), strict=True):
         for line in drawn.values():
             axes.plot(*line, "-", color=BEHIND, linewidth=1)
-        for number, label in enumerate(own):
-            colour, marker = canvas.look(label) or (canvas.palette()[0], "o")
-            axes.plot(*drawn[label], linestyle=canvas.DASHES[number % len(canvas.DASHES)], color=colour,
-                      marker=marker, markersize=4, label=label.rpartition(", ")[2])  # fmt: skip
+        colour, first = canvas.look(own[0]) or (canvas.palette()[0], "o")
+        markers = [first, *canvas.MARKERS.replace(first, "")]
+        for label, marker, dash in zip(own, cycle(markers), cycle(canvas.DASHES), strict=False):
+            axes.plot(*drawn[label], linestyle=dash, color=colour, marker=marker, markersize=4,
+                      label=label.rpartition(", ")[2])  # fmt: skip
         axes.set_title(name)
         if len(own) > 1:
-            axes.legend(loc="lower right", fontsize="small", handlelength=2.6)
+            axes.legend(loc="lower right", fontsize="small", handlelength=2.6, ncols=1 + (len(own) > 4),
+                        frameon=True, edgecolor="none")  # fmt: skip
     ends = [value for x, values in drawn.values() for value in values[x > max(x) / 4]]
     margin = 0.05 * (max(ends) - min(ends))
     for axes in grid:
