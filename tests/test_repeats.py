@@ -95,6 +95,14 @@ def test_a_run_of_today_is_not_repeated(toy, capsys):
         repeats.repeat(records.read(made), out=Path("out"))
 
 
+def test_runs_of_a_gpu_are_passed_over(old):
+    (file,) = Path("out/toy").glob("b-*.json")
+    record = json.loads(file.read_text())
+    record["provenance"]["device"] = "cuda"
+    file.write_text(json.dumps(record))
+    assert [run["label"] for run in repeats.waiting(folder=Path("out"))] == ["a"]
+
+
 def test_a_changed_protocol_is_told(old, monkeypatch):
     (record,) = repeats.waiting(folder=Path("out"))
     plan = protocols.plan("toy", "b").changed({"rounds": "2"})

@@ -96,6 +96,8 @@ def notes(folder: Path = records.FOLDER) -> list[dict]:
 def waiting(names: Sequence[str] = (), folder: Path = records.FOLDER) -> list[dict]:
     """Find the quickest record of each protocol among those of earlier days that were not made again.
 
+    Runs of a GPU are passed over: they trained clients in lock-step, which takes a CPU many times the memory.
+
     Parameters
     ----------
     names : sequence of str
@@ -115,8 +117,10 @@ def waiting(names: Sequence[str] = (), folder: Path = records.FOLDER) -> list[di
         counted = [measured(name, label, folder) for label in protocols.protocols()[name]["methods"]]
         runs = [run for each in counted if each for run in each.runs]
         runs = [run for run in runs if f"{name}/{records.name(run)}" not in done]
-        old = [run for run in runs if run["provenance"]["date"] < today]
-        require(bool(old or not names), "protocol", name, f"one with a run of a day before {today}, not repeated")
+        made = [(run, run["provenance"]) for run in runs]
+        old = [run for run, how in made if how["date"] < today and how.get("device", "cpu") == "cpu"]
+        wanted = f"one with a run of a day before {today}, on a CPU, not repeated"
+        require(bool(old or not names), "protocol", name, wanted)
         found += sorted(old, key=_seconds)[:1]
     return sorted(found, key=_seconds)
 
