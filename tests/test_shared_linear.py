@@ -246,6 +246,7 @@ def test_auto_takes_it_where_it_pays():
     assert not took([9, 9], epochs=3)  # more images than half of 16 pixels
     assert took([16, 16], epochs=4)  # four passes
     assert not took([17, 17], epochs=4)  # more images than pixels
+    assert not took([16, 16], epochs=4, steps=2, batch_size=4)  # steps in place of passes
     assert not isinstance(local(model, SGD(0.1, epochs=4), "auto").gradient(model.init(0), Chunk([9])), Factored)
 
 

@@ -307,7 +307,8 @@ class Shared(Trainer):
 
     def supports(self, work: Work) -> bool:
         """The cross-entropy of a multilayer perceptron, each pull on all or nothing of its first layer."""
-        most = math.prod(work.data.shape) / (1 if work.batches and work.optimiser.epochs >= 4 else 2)
+        passes = 0 if work.batches is None or work.optimiser.steps is not None else work.optimiser.epochs
+        most = math.prod(work.data.shape) / (1 if passes >= 4 else 2)
         pays = work.data.typical <= most and (work.batches is None or work.steps > 1)
         return (self.always or pays) and work.plain_loss and work.shift is None and supports(work.model, work.prox)
 
