@@ -117,15 +117,11 @@ def waiting(names: Sequence[str] = (), folder: Path = records.FOLDER) -> list[di
         counted = [measured(name, label, folder) for label in protocols.protocols()[name]["methods"]]
         runs = [run for each in counted if each for run in each.runs]
         runs = [run for run in runs if f"{name}/{records.name(run)}" not in done]
-        old = [run for run in runs if run["provenance"]["date"] < today and _on_cpu(run)]
+        old = [run for run in runs if run["provenance"]["date"] < today and run["provenance"]["device"] == "cpu"]
         wanted = f"one with a run of a day before {today}, on a CPU, not repeated"
         require(bool(old or not names), "protocol", name, wanted)
         found += sorted(old, key=_seconds)[:1]
     return sorted(found, key=_seconds)
-
-
-def _on_cpu(record: dict) -> bool:
-    return record["provenance"].get("device", "cpu") == "cpu"  # the oldest records name no device
 
 
 def _seconds(record: dict) -> float:
