@@ -76,6 +76,7 @@ WORKLOADS = (
     _A,
     replace(_A, name="A, n = 100", images=100, least=3.5, aim=4.5),
     replace(_A, name="A, n = 200", images=200, least=2.6, aim=3.2, repeats=5),
+    replace(_A, name="A, n = 600", clients=8, images=600, least=None, aim=None, repeats=5),
     replace(_A, name="A2, two passes", round="stocfl", least=6.5, aim=8),
     replace(_A, name="A, chained", clients=480, round="chained", least=3, aim=5, repeats=3),
     _B,
