@@ -26,7 +26,7 @@ def row(label, *runs):
 
 
 def test_a_lead_that_seeds_do_not_tell_is_no_lead(tmp_path):
-    apart = pages.environment(tmp_path, tmp_path).get_template("comparison.md.jinja").module.apart
+    apart = pages.environment(tmp_path, tmp_path).get_template("apart.jinja").module.apart
 
     def told(low, high, n=3):
         return apart({"mean": (low + high) / 2, "low": low, "high": high, "n": n}).strip()

@@ -61,12 +61,20 @@ def changed_claims(claims, on):
                 yield claim["id"]
 
 
+def dated_by_claims(name, claims, on):
+    """Whether all claims that lean on a new gate are as new as the gate: then no older verdict has changed."""
+    leaning = [one for paper in schema.CHAPTERS for one in claims[paper] if f"{name}/" in yaml.safe_dump(one)]
+    known = [papers(on(one["since"], f"{PAPERS}/claims.yaml"))["gates"] for one in leaning]
+    return bool(known) and all(gates.get(name) == claims["gates"][name] for gates in known)
+
+
 def changed_rules(claims, tables, code, on):
     """Gates, constants and tables that the rules' day did not know as they are now."""
     day = claims["rules_since"]
     then = papers(on(day, f"{PAPERS}/claims.yaml"))
     gates = then.get("gates", {})
-    yield from (f"gate of {name}" for name, gate in claims["gates"].items() if gates.get(name) != gate)
+    changed = {name for name, gate in claims["gates"].items() if gates.get(name) != gate}
+    yield from (f"gate of {name}" for name in changed if name in gates or not dated_by_claims(name, claims, on))
     yield from differ(constants(code), constants(on(day, "cflkit/workbook/verdicts.py")), constants(code))
     known = papers(on(day, f"{PAPERS}/protocols.yaml"))["protocols"]
     old = papers(on(day, f"{PAPERS}/tables.yaml"))["tables"]
@@ -159,3 +167,20 @@ def test_a_table_of_an_old_protocol_is_a_new_rule_and_a_claim_must_be_there_on_i
     claims["gates"]["p"] = "another reason"
     assert list(changed_rules(claims, tables, code, on)) == ["gate of p"]
     assert list(changed_protocols(protocols | {"q": protocols["p"]}, on)) == ["q"]
+
+
+def test_a_new_gate_is_as_old_as_the_claims_that_lean_on_it():
+    claims, tables, _, code, on = history()
+    claims["gates"]["q"] = "none"
+    assert list(changed_rules(claims, tables, code, on)) == ["gate of q"]  # no claim leans on it
+    claims["lcfed"].append({"id": "d", "since": THEN, "says": "s", "parts": {"x": {"more": ["q/a", "q/b"]}}})
+    assert list(changed_rules(claims, tables, code, on)) == ["gate of q"]  # this one is older
+    claims["lcfed"][1]["since"] = LATER
+    later = yaml.safe_dump({**claims, "rules_since": THEN})
+
+    def with_it(day, file):
+        return later if day == LATER and Path(file).stem == "claims" else on(day, file)
+
+    assert list(changed_rules(claims, tables, code, with_it)) == []
+    claims["lcfed"][0]["parts"] = {"y": {"more": ["q/a", "p/a"]}}  # and an older one besides
+    assert list(changed_rules(claims, tables, code, with_it)) == ["gate of q"]

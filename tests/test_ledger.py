@@ -298,7 +298,7 @@ def test_what_was_found_is_said_with_its_numbers(tmp_path):
         for label, value in (("stocfl", listed), ("stocfl-chained", released), ("ifca4", ifca)):
             record(tmp_path, p, label, seed, accuracy=value)
     found = pages.environment(tmp_path, tmp_path).get_template("finding.md.jinja").render(paper="stocfl")
-    assert "reaches 88.50%, 1.50 points below IFCA." in " ".join(found.split())
+    assert "reaches 88.50%, 1.50 points below IFCA, which is told it." in " ".join(found.split())
     assert "96.00%, 6.00 points above it; 97.00% is printed. So far with 2 seeds." in " ".join(found.split())
     assert evidence.gap(table, "IFCA, K = 2", "IFCA, K = 4", tmp_path) == ""  # not run
     dots = pages.environment(tmp_path, tmp_path).get_template("dots.md.jinja").render(paper="stocfl")
@@ -348,7 +348,8 @@ def test_what_lcfed_came_to_names_its_pulls_and_who_chose_them(tmp_path):
         return " ".join(template.render(paper="lcfed").split())
 
     weak = "and 85.00% with pulls of 0.01"
-    assert "reaches 80.00% with pulls of 0.1 (the paper prints none), 10.00 points below training alone" in found()
+    strong = "reaches 80.00% with both pulls of 0.1 (the paper does not print their strength)"
+    assert f"{strong}, 10.00 points below training alone" in found()
     assert f"{weak}, 5.00 points below training alone." in found()  # nothing was chosen yet
     for number, value in (("1", 0.9), ("2", 0.8)):
         record(tmp_path, "lcfed_mnist_n3_tune", f"lcfed-{number}", 0, accuracy=value, personal_accuracy=value)
@@ -368,6 +369,16 @@ def test_what_fesem_came_to_has_both_means_over_writers(tmp_path):
     assert "it reaches 70.00%, 2.00 points below it." in found and "training alone" not in found
     record(tmp_path, "fesem_femnist_60_r60", "local-equal", 0, accuracy=0.5, personal_accuracy_micro=0.8)
     assert "passes, and 5.00 points below training alone; as" in " ".join(template.render(paper="fesem").split())
+    for seed in range(3):
+        record(tmp_path, "common_rot_r20", "fesem", seed, accuracy=0.9, ari=1.0, early=1.0)
+        record(tmp_path, "common_rot_r20", "oracle", seed, accuracy=0.9)
+        record(tmp_path, "common_rot_why", "fesem-random", seed, accuracy=0.8, ari=0.0)
+    assert "differ in their labels" not in template.render(paper="fesem")
+    for seed in range(3):
+        record(tmp_path, "common_rot_skew_r20", "fesem", seed, accuracy=0.7, ari=0.04, early=0.5)
+        record(tmp_path, "common_rot_skew_r20", "fedavg", seed, accuracy=0.8)
+    found = " ".join(template.render(paper="fesem").split())
+    assert "the index for the rotations is 0.02, and on images balanced over the labels FeSEM is 10.00" in found
 
 
 def test_fesems_page_tells_who_is_served_by_which_centre(tmp_path):
@@ -427,6 +438,17 @@ def test_what_fedcg_came_to_says_how_many_seeds_its_rows_have(tmp_path):
         for seed, value in enumerate(values, start=1):
             record(tmp_path, "fedcg_celeba_400", label, seed, accuracy=value)
     assert "88.00%: 3.00 points above FedAvg, and 1.00 points above itself" in found() and "So far" not in found()
+    for seed, parted in enumerate((3, 17, 10)):
+        path = record(tmp_path, "fedcg_celeba_400", "fedcg", seed, accuracy=0.9)
+        whole = json.loads(path.read_text())
+        for row in whole["rounds"][1:]:
+            row["largest_share"] = 0.5 if row["round"] <= parted else 0.95
+        whole["final"]["largest_share"] = 0.95
+        path.write_text(json.dumps(whole))
+    assert "From round 18 of 400 on, in every seed, nine images of ten or more are in one of the" in found()
+    whole["rounds"][-1]["largest_share"] = whole["final"]["largest_share"] = 0.5
+    path.write_text(json.dumps(whole))
+    assert "nine images of ten" not in found()
 
 
 @pytest.mark.parametrize("parted, told", [((0,), "1"), ((3, 17), "18"), ((400,), "–")])

@@ -36,10 +36,10 @@ class MDICFL(Clustered):
         which is sent its class-wise distances in a second exchange (Algorithm 2), and its present cluster, which
         ties keep: one integer more than the listing sends. Both assign alike.
     init : {"common", "distinct"}
-        K equal initial models, which is our choice, or different ones, which is how the text reads (Section 3.4
-        draws models and clusters at random). From distinct ones, with back-searching, clients of the book's small
-        network hardly ever leave their first cluster; with the generator they do, and so do those of a LeNet on
-        MNIST, after some rounds.
+        K equal initial models, which is our choice, or different ones. Section 3.4 draws models and clusters at
+        random, and does not say whether the models are alike. From distinct ones, with back-searching, clients of
+        the book's small network hardly ever leave their first cluster; with the generator they do, and so do those
+        of a LeNet on MNIST, after some rounds.
     warmup : int
         Rounds of FedAvg, from the first initial model, before clustering starts: then all K models are equal,
         whatever `init` says.
