@@ -64,7 +64,13 @@ def test_more_is_paired_over_seeds_and_wants_its_margin(learnt):
     claim = MORE | {"by": 3}
     assert verdict(learnt, a=claim).word == "not tested"
     record(learnt, P, "mdicfl-1", 0, accuracy=0.96)
-    assert verdict(learnt, a=claim).word == "not tested"  # the other side is missing
+    told = "not tested. Not yet measured, as the runs of `ifca` are missing."
+    assert str(verdict(learnt, a=claim)) == told
+    several = verdict(learnt, b={"more": [f"{P}/mdicfl-1", [f"{P}/fedavg", f"{P}/ifca", f"{P}/oracle"]]}, c=claim)
+    told = "Not yet measured for b, as the runs of `ifca`, `oracle` are missing."
+    assert str(several) == f"not tested. {told} Not yet measured for c, as the runs of `ifca` are missing."
+    record(learnt, P, "ifca", 1, accuracy=0.90)
+    assert str(verdict(learnt, a=claim)) == "not tested. Not yet measured, as no seed has all of its runs."
     record(learnt, P, "ifca", 0, accuracy=0.90)
     assert str(verdict(learnt, a=claim)) == "seems to hold. 1 seed."
     assert verdict(learnt, a=claim | {"by": 7}).word == "seems to fail"

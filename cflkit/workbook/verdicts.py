@@ -161,7 +161,9 @@ def decide(name: str, part: dict, numbers: dict[str, list[float]], folder: Path 
     (ours, runs), others = cells[0], cells[1:]
     pairs = [(sorted(set(ours) & set(theirs)), theirs) for theirs, _ in others] or [(sorted(ours), {})]
     if not all(seeds for seeds, _ in pairs):
-        return Part(name, MISSING, MISSING)
+        lacking = {cell.split("/")[1]: None for cell, (values, _) in zip(names, cells, strict=True) if not values}
+        told = f"the runs of `{'`, `'.join(lacking)}` are missing" if lacking else "no seed has all of its runs"
+        return Part(name, MISSING, told)
     series = [([ours[s] for s in seeds], [theirs[s] for s in seeds if theirs]) for seeds, theirs in pairs]
     margins, strict = _margins(kind, part, series, numbers)
     seeds = min([len(a) for a, _ in series] + [count for cell in names if (count := _leant_on(cell, folder))])
@@ -355,6 +357,8 @@ def _notes(parts: list[Part], counted: list[Part]) -> list[str]:
             word, name = f"in print, {word}", name.removeprefix("printed").removeprefix(", ")
         elif part.outcome == BLOCKED:
             word, why = "not judged", f", as {part.value}"
+        elif part.outcome == MISSING and part.value != UNRUN:
+            why = f", as {part.value}"
         said.setdefault((word, why), []).append(name)
     if len(said) == 1:
         same = {part.value for part in parts} == {UNRUN}
