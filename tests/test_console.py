@@ -60,7 +60,7 @@ def test_a_table_is_filled_cheapest_first_and_nothing_twice(toy, capsys):
         f"{run} {long}" for run, long in zip(order, about, strict=True)]  # fmt: skip
     assert said.count(".json") == 4 and not list((toy / "runs" / "toy").iterdir())  # no checkpoint is left
     assert console.main(["reproduce", "t", "--out", "out"]) == 0
-    assert capsys.readouterr().out == ""
+    assert capsys.readouterr().out == "t lacks no run\n"
     assert console.main(["ledger", "--out", "out"]) == 0
     said = capsys.readouterr().out
     assert "0 runs missing" in said and "seems to hold. 2 seeds." in said

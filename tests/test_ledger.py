@@ -269,11 +269,11 @@ def test_what_was_assumed_and_what_was_tried_stand_under_a_table(tmp_path):
 def test_a_table_says_what_is_too_early_and_what_diverged(tmp_path):
     record(tmp_path, P, "ifca", 0, accuracy=0.9)
     record(tmp_path, P, "fedavg", 0, accuracy=0.2)
-    early = "**Too early**: the baseline `fedavg` reached only 20.00 (printed: 91.18). **Preliminary**"
+    early = "**Too early**: the baseline `fedavg` reached only 20.00 (printed: 91.18). **Not complete**"
     assert early in results("mdicfl", tmp_path)
     record(tmp_path, P, "fedavg", 0, accuracy=0.2, diverged=True)
     found = results("mdicfl", tmp_path)
-    assert early not in found and "**Too early**: the baseline `fedavg` has diverged. **Preliminary**" in found
+    assert early not in found and "**Too early**: the baseline `fedavg` has diverged. **Not complete**" in found
     assert "| global model (FedAvg) | 91.18 | 20.00 | diverged | -71.18 | 1 | 30 |" in found
     assert "| IFCA | 97.17 | 90.00 | seems to differ | -7.17 | 1 | 30 |" in found
 

@@ -112,6 +112,11 @@ def test_each_of_several_baselines_is_to_be_beaten(learnt):
     seeds(learnt, "local", 0.1, 0.1, 0.1, personal_accuracy=0.97)
     own = {"more": [f"{P}/mdicfl-1", [f"{P}/ifca", f"{P}/local/personal_accuracy"]]}
     assert verdict(learnt, a=own).parts[0].value.endswith("against `local/personal_accuracy`")
+    few = {"more": [f"{P}/mdicfl-1", [f"{P}/cfl", f"{P}/ifca"]]}
+    record(learnt, P, "cfl", 0, accuracy=0.5)
+    found = verdict(learnt, a=few)
+    assert found.word == "seems to fail" and found.parts[0].seeds == 1
+    assert found.parts[0].value == "-1.00 ± 0.00 against `ifca`, of 3 seeds; others have 1"
     absent = {"more": [f"{P}/mdicfl-1", [f"{P}/ifca", f"{P}/oracle"]]}
     assert verdict(learnt, a=absent).word == "not tested"  # a missing baseline blocks
 

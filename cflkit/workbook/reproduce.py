@@ -113,7 +113,7 @@ def reproduce(table: str, seeds: Sequence[int] | None = None, minutes: float | N
     """Run what a table lacks, cheapest first, and pass over what another process is at work on.
 
     A line is printed for each run that begins, with its time as this machine's last runs make it likely, and for
-    each that ends.
+    each that ends; or one that the table lacks none.
 
     Parameters
     ----------
@@ -147,6 +147,8 @@ def reproduce(table: str, seeds: Sequence[int] | None = None, minutes: float | N
     require(minutes is None or minutes > 0, "budget", minutes, "more than 0 minutes")
     runs = lacking(table, seeds, out, **how)
     plans = [plan for plan, _ in runs]
+    if not plans:
+        print(f"{table} lacks no run")
     for label, seed in ledger.recorded(table, seeds, out):
         _tidy(checkpoints / ledger.tables()[table]["protocol"] / f"{label}-s{seed}")
     where = {"out": out.resolve(), "checkpoints": checkpoints.resolve()}  # a worker may be in another folder

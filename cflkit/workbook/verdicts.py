@@ -244,7 +244,11 @@ def _told(kind: str, series: list, rivals: Sequence[str], end: str, asked: str) 
     brackets = [] if end == "mean" else [f"95%: {gaps[at]['low']:{sign}.2f} to {gaps[at]['high']:{sign}.2f}"]
     brackets += [f"asked: {asked}"] if asked else []
     text = number(found[at], sign=bool(sign)) + (f" ({'; '.join(brackets)})" if brackets else "")
-    return f"{text} against `{rivals[at]}`" if len(found) > 1 else text
+    if len(found) == 1:
+        return text
+    fewest = min(map(len, found))
+    of = f", of {len(found[at])} seeds; others have {fewest}" if len(found[at]) > fewest else ""
+    return f"{text} against `{rivals[at]}`{of}"
 
 
 def _of_print(name: str, kind: str, part: dict, numbers: dict) -> Part:
