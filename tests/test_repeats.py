@@ -113,6 +113,17 @@ def test_a_changed_protocol_is_told(old, monkeypatch):
     assert repeats.notes(Path("out")) == []
 
 
+def test_how_often_personal_models_were_scored_is_no_change_of_a_protocol(old):
+    (file,) = Path("out/toy").glob("b-*.json")
+    record = json.loads(file.read_text())
+    clients, every = record["config"]["personal"]
+    record["config"]["personal"] = [clients, 2 if every is None else None]
+    assert repeats.repeat(record, out=Path("out"), progress=False)["same"] == 3
+    record["config"]["personal"] = [clients + 1, every]
+    with pytest.raises(ValueError, match="must be what its protocol still gives"):
+        repeats.repeat(record, out=Path("out"), progress=False)
+
+
 def test_an_interrupted_repetition_goes_on(old):
     (record,) = repeats.waiting(folder=Path("out"))
     with pytest.raises(TimeIsUp):
