@@ -348,7 +348,7 @@ def test_what_lcfed_came_to_names_its_pulls_and_who_chose_them(tmp_path):
         return " ".join(template.render(paper="lcfed").split())
 
     weak = "and 85.00% with pulls of 0.01"
-    strong = "reaches 80.00% with both pulls of 0.1 (the paper does not print their strength)"
+    strong = "reaches 80.00% with pulls of 0.1 (the paper does not print their strength)"
     assert f"{strong}, 10.00 points below training alone" in found()
     assert f"{weak}, 5.00 points below training alone." in found()  # nothing was chosen yet
     for number, value in (("1", 0.9), ("2", 0.8)):

@@ -73,8 +73,8 @@ def repeat(record: dict, seconds: float | None = None, *, out: Path = records.FO
     require(day < today, run, f"of {day}", f"of a day before {today}")
     how = {name: record["provenance"][name] for name in ("trainer", "chunk") if name in record["provenance"]}
     plan = protocols.plan(record["protocol"], record["label"], record["seed"], **how)
-    now = _trained(plan.simulation(progress=False).config)
-    require(now == _trained(record["config"]), run, now, "what its protocol still gives")
+    now = _training_identity(plan.simulation(progress=False).config)
+    require(now == _training_identity(record["config"]), run, now, "what its protocol still gives")
     aside = checkpoints / "repeats"
     made = reproduce.run(plan, seconds, out=aside, checkpoints=aside, progress=progress)
     again = records.read(made)
@@ -87,7 +87,7 @@ def repeat(record: dict, seconds: float | None = None, *, out: Path = records.FO
     return note
 
 
-def _trained(config: dict) -> str:
+def _training_identity(config: dict) -> str:
     """Identity of a configuration, but for how often personal models are scored: training does not see that."""
     clients, _ = config["personal"]
     return records.identity(config | {"personal": clients})
