@@ -204,7 +204,7 @@ class MDICFL(Clustered):
         with torch.random.fork_rng(devices=[theta.device] if theta.is_cuda else []):
             torch.manual_seed(seed)
             generator = Generator(task.classes, task.shape).to(theta.device, theta.dtype)
-            adam = torch.optim.Adam(generator.parameters(), lr=self.generator_lr)
+            adam = torch.optim.Adam(generator.parameters(), lr=self.generator_lr, fused=True)  # faster, same steps
             for _ in range(self.generator_steps):
                 y = torch.randint(task.classes, (100,)).to(theta.device)
                 adam.zero_grad()
