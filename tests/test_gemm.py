@@ -66,6 +66,39 @@ def test_a_layer_gives_the_same_with_and_without_derivatives(dtype):
         torch.testing.assert_close(layer(x), out, rtol=1e-5, atol=1e-5)
 
 
+@given(
+    n=st.integers(0, 5),
+    d=st.integers(1, 5),
+    o=st.integers(1, 5),
+    bias=st.booleans(),
+    dtype=st.sampled_from(list(TOLERANCE)),
+)
+def test_a_layers_derivatives_are_pytorchs(n, d, o, bias, dtype):
+    layer = gemm.Linear(d, o, bias, dtype=dtype)
+    plain = nn.Linear(d, o, bias, dtype=dtype)
+    plain.load_state_dict(layer.state_dict())
+    x, along = matrix(n, d, "rows", dtype, 1), matrix(n, o, "gaps", dtype, 2)
+    got, wanted = ([grad(m, x, along)] for m in (layer, plain))
+    torch.testing.assert_close(got, wanted, rtol=TOLERANCE[dtype], atol=TOLERANCE[dtype])
+
+
+def grad(layer, x, along):
+    """Derivatives of the outputs' sum with weights `along`: for the inputs and all parameters."""
+    x = x.clone().requires_grad_()
+    return torch.autograd.grad((layer(x) * along).sum(), [x, *layer.parameters()])
+
+
+def test_a_second_derivative_is_right_or_refused():
+    x, layer = torch.randn(3, 6, requires_grad=True), gemm.Linear(6, 4)
+    (first,) = torch.autograd.grad(layer(x).square().sum(), x, create_graph=True)
+    if gemm._ONEDNN:
+        with pytest.raises(RuntimeError, match="once_differentiable"):
+            first.sum().backward()
+    else:
+        (second,) = torch.autograd.grad(first.sum(), x)
+        torch.testing.assert_close(second, (2 * layer.weight.T @ layer.weight).sum(0).expand(3, 6))
+
+
 @pytest.mark.parametrize(("vendor", "intel"), [("GenuineIntel", True), ("AuthenticAMD", False)])
 def test_who_made_the_processor(vendor, intel, tmp_path, monkeypatch):
     file = tmp_path / "cpuinfo"

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from cflkit import rng
 from cflkit.checks import Count, Natural, Positive, Weight, require
 from cflkit.data.federation import Federation
+from cflkit.engine.gemm import Linear
 from cflkit.engine.rows import Pick
 from cflkit.methods.base import Clustered
 from cflkit.models.flat import Model
@@ -256,9 +257,9 @@ class Generator(nn.Module):
     def __init__(self, classes: int, shape: tuple[int, int, int], noise: int = 16, hidden: int = 256):
         super().__init__()
         self.classes, self.shape, self.noise = classes, shape, noise
-        self.first = nn.Linear(noise + classes, hidden)
+        self.first = Linear(noise + classes, hidden)
         self.norm = nn.BatchNorm1d(hidden)
-        self.second = nn.Linear(hidden, shape[0] * shape[1] * shape[2])
+        self.second = Linear(hidden, shape[0] * shape[1] * shape[2])
 
     def forward(self, y: Tensor) -> Tensor:
         """Images (n, C, H, W) in [-1, 1] of the classes `y` (n,)."""
