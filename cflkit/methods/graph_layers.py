@@ -40,8 +40,15 @@ class DomainClassifier(nn.Module):
         """Logits ``(n, D)`` of images ``(n, C, H, W)``."""
         x = F.layer_norm(x, x.shape[1:])
         x = F.relu(self.conv2(F.relu(self.conv1(x))))
-        x = x.mean((2, 3)) if self.pool == "global" else F.avg_pool2d(x, 2).flatten(1)
+        x = x.mean((2, 3)) if self.pool == "global" else pooled(x).flatten(1)
         return self.decision(x)
+
+
+def pooled(x: Tensor) -> Tensor:
+    """Means (n, C, H // 2, W // 2) over 2 x 2 pixels of `x` (n, C, H, W); faster on a CPU than ``avg_pool2d``."""
+    height, width = (size - size % 2 for size in x.shape[2:])
+    rows = x[:, :, 0:height:2] + x[:, :, 1:height:2]
+    return (rows[..., 0:width:2] + rows[..., 1:width:2]) / 4
 
 
 def pieces(x: Tensor) -> tuple[Tensor, ...]:
