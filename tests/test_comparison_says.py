@@ -249,6 +249,11 @@ def first_split(run):
     return next((t["round"] for t in run["rounds"] if t["clusters"] > 1), math.inf)
 
 
+def one_kind_after(updates):
+    """Whether FedCG has all images in one domain in each round after so many updates of its teacher."""
+    return lambda run: all(t["largest_share"] == 1 for t in run["rounds"][updates * setting("refresh")(run) + 1 :])
+
+
 def setting(name):
     """A parameter of a run's method, None if it has no such."""
     return lambda run: run["config"]["method"].get(name)
@@ -308,9 +313,9 @@ PROTOCOL = [
      and every(lambda run: run["config"]["participation"] == 1, ALL, WHOLE)),
     ("and is missing so far", lambda: not any("mdicfl-2" in standing(where) for where in EVERYWHERE)),
     ("was run on four rotations only", lambda: not any("fedcg" in standing(where) for where in SHIFT + SKEW)),
-    ("After its first update it has put all images into one kind, in every seed",
-     lambda: every(lambda run: all(t["largest_share"] == 1 for t in run["rounds"][setting("refresh")(run) + 1 :]),
-                   "fedcg", "rot_r20")),
+    ("In four seeds of five it has put all images into one kind after its first update",
+     lambda: seeds(4, 5, one_kind_after(1), "fedcg", "rot_r20")),
+    ("in the fifth after its second", lambda: seeds(5, 5, one_kind_after(2), "fedcg", "rot_r20")),
     ("So FedCG is not to be told apart from FedAvg", lambda: level("fedcg", "fedavg", "rot_r20")),
     ("a device begins each time with the model of its cluster, and a centre is the mean of those who took part",
      lambda: differ_in(*LCFED) == {"start_from", "average", "mu", "lam"}
