@@ -410,7 +410,7 @@ MDICFL = [
 SCORES = ("accuracy", "accuracy_micro", "f1", "f1_micro")
 SERVED = ("accuracy", "accuracy_micro")
 PRINTED_SCORES = ("micro_accuracy", "macro_accuracy", "micro_F1", "macro_F1")
-WITH_SEEDS = {"fesem3", "fesem4", "fedavg", "fedavg-equal", "fedsgd"}
+WITH_SEEDS = {"fesem2", "fesem3", "fesem4", "fedavg", "fedavg-equal", "fedsgd"}
 
 
 def scores(rows, metric):
@@ -505,7 +505,7 @@ FESEM = [
      lambda: in_scores(more, "fedavg-equal", MORE_CENTRES, LONG)),
     ("Three seeds decide it for accuracy as a plain mean over writers. Why",
      lambda: verdict("fesem-macro").word == "fails" and behind(MORE_CENTRES, "fedavg-equal", LONG)),
-    ("It has three seeds of FeSEM with three and with four centres, of FedAvg and of FedSGD",
+    ("It has three seeds of FeSEM with two, three and four centres, of FedAvg and of FedSGD",
      lambda: {label for label in labels(LONG) if count(label, LONG) == 3} == WITH_SEEDS),
     ("and of the other rows one seed at most",
      lambda: {count(label, LONG) for label in labels(LONG) if label not in WITH_SEEDS} == {1}),
@@ -571,9 +571,8 @@ FESEM = [
     ("No claim rests on these runs", lambda: not {PRINTED_RATE, SHORT} & resting("fesem")),
     ("Our runs from a random start suggest that the partition would stay random",
      lambda: common.mean(ari, "fesem-random", common.WHY) < CHANCE),
-    ("two centres are ahead of three and of four in all four scores, in the one seed that two centres have",
-     lambda: in_scores(more, "fesem2", MORE_CENTRES, LONG) and count("fesem2", LONG) == 1),
-    ("Between three and four, three seeds do not tell", lambda: in_scores(level, "fesem4", "fesem3", LONG)),
+    ("three seeds do not tell two, three and four centres apart, in any of four scores",
+     lambda: in_scores(level, ["fesem2", "fesem4"], "fesem3", LONG) and in_scores(level, "fesem2", "fesem4", LONG)),
     ("In our fifteen rounds of FEMNIST its centres have the plain mean's scores to the last digit",
      lambda: in_scores(lambda *rows: {*gaps(*rows)} == {0}, "fesem3-matched", "fesem3", [PRINTED_RATE, SHORT])),
 ]  # fmt: skip
