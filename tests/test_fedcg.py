@@ -18,15 +18,7 @@ from cflkit.data.federation import Federation, Samples
 from cflkit.engine.memory import Memory
 from cflkit.engine.sgd import SGD
 from cflkit.methods import FedAvg, FedCG, graph_layers
-from cflkit.methods.graph_layers import (
-    DomainClassifier,
-    GraphLayer,
-    GraphNetwork,
-    adjacency,
-    euclidean,
-    hamming,
-    pooled,
-)
+from cflkit.methods.graph_layers import DomainClassifier, GraphLayer, GraphNetwork, adjacency, euclidean, hamming
 
 
 def convnet():
@@ -268,7 +260,6 @@ def test_a_mixture_of_layers_is_a_layer_of_mixtures(base, layers, residual, floa
     def spy(twin, place):
         def hook(module, given, output):
             seen[place] = (given, output)
-
         return twin.register_forward_hook(hook)
 
     for k, twin in enumerate(net.graph):
@@ -372,7 +363,6 @@ def test_a_layer_that_has_nothing_to_mix_or_is_padded_otherwise_is_told():
 
 def test_where_normalisations_start_changes_no_other_draw(float64):
     """A network whose normalisations are not replaced draws the same convolutions and the same student."""
-
     def drawn(layers):
         torch.manual_seed(3)
         return GraphNetwork(nn.Sequential(nn.BatchNorm2d(1), nn.Conv2d(1, 2, 3)), (1, 4, 4), 2, layers=layers)
@@ -761,7 +751,8 @@ def test_a_normalisation_keeps_its_epsilon():
 @pytest.mark.parametrize(("height", "width"), [(2, 2), (5, 4), (3, 7), (1, 6)])
 def test_pooling_means_2_x_2_pixels_and_leaves_an_odd_row_or_column_out(height, width):
     x = torch.randn(3, 2, height, width, dtype=torch.float64)
-    torch.testing.assert_close(pooled(x), F.avg_pool2d(x, 2) if height > 1 else x[:, :, :0, : width // 2])
+    wanted = F.avg_pool2d(x, 2) if height > 1 else x[:, :, :0, : width // 2]
+    torch.testing.assert_close(graph_layers.pooled(x), wanted)
 
 
 def test_a_classifier_that_pools_globally_takes_the_mean_over_all_places():

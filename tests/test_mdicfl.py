@@ -249,6 +249,11 @@ def test_the_generator_makes_one_image_a_label_from_its_own_stream():
     assert theta.grad is None and not a.requires_grad  # the cluster model is frozen
 
 
+def test_the_generator_has_two_dense_layers_with_biases_and_a_normalisation_between():
+    shapes = [tuple(p.shape) for p in Generator(10, (1, 4, 6)).parameters()]
+    assert shapes == [(256, 26), (256,), (256,), (256,), (24, 256), (24,)]
+
+
 def test_the_generator_normalises_its_samples_by_what_it_saw_in_training(monkeypatch):
     """Or a sample would depend on the classes that are drawn beside it."""
     modes = []

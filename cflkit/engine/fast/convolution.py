@@ -22,7 +22,7 @@ takes the place of (W, b) among the parameters. Clients that start from the same
 the products with it. This pays while the rows seen are well below o and d. What clients upload are factors, too:
 their mean is one product.
 
-**Large products** without a derivative of their own go through :mod:`cflkit.engine.gemm`.
+**Large products**, and dense layers with their derivatives, go through :mod:`cflkit.engine.gemm`.
 """
 
 from typing import NamedTuple
