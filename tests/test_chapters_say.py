@@ -473,6 +473,12 @@ def lost_by_few(seed):
     return 0 < ours - theirs < LITTLE and few < 10 and poor < rich - 5 * FAR and adds < lost / 2
 
 
+def decided_behind_equal():
+    """The rows and scores in which three seeds put FeSEM's centres behind FedAvg with as many local passes."""
+    return {(row, metric) for row in CENTRES for metric in SCORES
+            if behind(f"{row}/{metric}", f"fedavg-equal/{metric}", LONG)}  # fmt: skip
+
+
 FESEM = [
     ("# FeSEM: the first clustering is nearly the last",
      lambda: common.every(common.still_after(0), "fesem", common.EVERYWHERE)),
@@ -498,12 +504,13 @@ FESEM = [
     ("FeSEM's first groups are the four rotations, in five seeds of five",
      lambda: [row["with_clusters"] for row in first_groups("rot_r20", "fesem")] == [1] * 5
      and common.seeds(5, 5, lambda run: ari(run, 0) == 1, "fesem", "rot_r20")),
-    ("its first groups follow the labels and not the rotations", lambda: by_labels("rot_skew_r20", "fesem")),
+    ("its first groups follow the labels in part, and the rotations not at all",
+     lambda: by_labels("rot_skew_r20", "fesem")),
     ("Hardly a client moves later, and on balanced images FeSEM is behind FedAvg",
      lambda: common.every(common.still_after(0), "fesem", SKEW) and common.behind("fesem", "fedavg", SKEW)),
-    ("is ahead of three and of four centres, in all four scores and in every seed",
-     lambda: in_scores(more, "fedavg-equal", MORE_CENTRES, LONG)),
-    ("Three seeds decide it for accuracy as a plain mean over writers. Why",
+    ("is ahead of two, three and four centres, in all four scores and in every seed",
+     lambda: in_scores(more, "fedavg-equal", CENTRES, LONG)),
+    ("For three and four, seeds decide it for accuracy as a plain mean over writers. Why",
      lambda: verdict("fesem-macro").word == "fails" and behind(MORE_CENTRES, "fedavg-equal", LONG)),
     ("It has three seeds of FeSEM with two, three and four centres, of FedAvg and of FedSGD",
      lambda: {label for label in labels(LONG) if count(label, LONG) == 3} == WITH_SEEDS),
@@ -519,33 +526,32 @@ FESEM = [
     ("and far below what is printed, with one seed",
      lambda: count("local", LONG) == 1
      and max(off(name, "NoFed") for name in ("fesem-table2-r60", "fesem-table2-r60-macro")) < -FAR),
-    ("All moves are in round 1 there, too, and in one seed of each there are none",
-     lambda: every(lambda run: not moves(run, 1), CENTRES, LONG) and seeds(1, 3, at_rest, MORE_CENTRES, LONG)),
+    ("All moves are in round 1 there, too; with two centres there are none",
+     lambda: every(lambda run: not moves(run, 1), CENTRES, LONG) and every(at_rest, "fesem2", LONG)),
     ("Then most writers share one centre",
      lambda: every(lambda run: run["final"]["sizes"][0] > 30, MORE_CENTRES, LONG)),
     ("and in most runs one writer has a centre alone",
      lambda: sum(run["final"]["sizes"][-1] == 1 for run in chain(*each(MORE_CENTRES, LONG))) > 3),
-    ("is ahead of three and of four centres in all four scores and in every seed",
-     lambda: in_scores(more, "fedavg-equal", MORE_CENTRES, LONG)),
-    ("in print it is behind, but for the mean F1 of three centres",
+    ("is ahead of two, three and four centres in all four scores and in every seed",
+     lambda: in_scores(more, "fedavg-equal", CENTRES, LONG)),
+    ("in print it is behind three and four, but for the mean F1 of three",
      lambda: [metric for metric in PRINTED_SCORES if leads_in_print("FedAvg", "FeSEM(3)", metric)[0] > 0]
      == ["macro_F1"] and max(leads_in_print("FedAvg", "FeSEM(4)", *PRINTED_SCORES)) < 0),
     ("no run here separates this from the grouping",
      lambda: every(has("method", weights="uniform"), CENTRES, WRITERS)),
-    ("with three centres for accuracy weighted by images too, and not for the F1 scores",
-     lambda: behind("fesem3/accuracy_micro", "fedavg-equal/accuracy_micro", LONG)
-     and level("fesem4/accuracy_micro", "fedavg-equal/accuracy_micro", LONG)
-     and all(level(scores(MORE_CENTRES, f1), f"fedavg-equal/{f1}", LONG) for f1 in ("f1", "f1_micro"))),
+    ("for accuracy weighted by images with three, and for F1 weighted by images with two",
+     lambda: decided_behind_equal()
+     == {*product(MORE_CENTRES, ["accuracy"]), ("fesem3", "accuracy_micro"), ("fesem2", "f1_micro")}),
     ("In seeds 1 and 2 the largest centre serves its writers a little better than FedAvg does, and the loss",
      lambda: all(map(lost_by_few, (1, 2)))),
     ("In seed 0 the writers are parted more evenly, and those of every centre lose",
      lambda: all(centre[-1] < 0 for centre in by_centre(0))
      and by_centre(0)[0][0] < min(by_centre(seed)[0][0] for seed in (1, 2))),
-    ("would part the two candidates; no such run has been made",
+    ("would part weights from grouping; no such run has been made",
      lambda: every(has("method", weights="uniform"), CENTRES, LONG)),
     ("Most accuracies of this table are below print",
      lambda: below_print("fesem-table2-r60", "fesem-table2-r60-macro") > 0.75),
-    ("FedAvg's mean F1 over writers is above it", lambda: differs(1, ("fesem-table2-r60-macro-f1", "FedAvg"))),
+    ("Most mean F1 scores over writers are above it", lambda: below_print("fesem-table2-r60-macro-f1") < 0.5),
     ("(60 writers, 15 rounds) has learnt next to nothing",
      lambda: "reached only" in ledger.too_early(PRINTED_RATE)),
     ("K-means put most writers in one cluster",
@@ -934,7 +940,7 @@ LCFED = [
      lambda: fedavg_agrees("undecided", DIRICHLET) and off(table1(DIRICHLET), "FedAvg") < 0),
     ("CIFAR-10 has it carried over, without a search of its own", lambda: not searched(*CIFARS)),
     ("There FedAvg ends far below its printed number on all three splits", lambda: fedavg_far_below_print(CIFARS)),
-    ("With Dirichlet shares, drawn at random for each device, FedGroup is ahead of IFCA there",
+    ("With Dirichlet shares FedGroup is ahead of IFCA there",
      lambda: ahead("fedgroup", "ifca", CIFAR_DIRICHLET)),
     ("For three and four labels three seeds do not tell", lambda: level("fedgroup", "ifca", [CIFAR3, CIFAR4])),
     ("FeSEM's own models are ahead of IFCA on all three splits, its centres behind it with Dirichlet shares",

@@ -8,7 +8,8 @@ from cflkit.workbook import notebooks, pages, places, reading, records
 from cflkit.workbook.evidence import CHAPTERS
 
 COURSE = (places.BOOK / "course.md").read_text("utf-8")
-PARTS = re.split(r"^### \[[^]]+\]\((\w+)\.(?:ipynb|md)\)$", COURSE.split("\n(course-slides)=")[0], flags=re.MULTILINE)
+LESSONS = COURSE.partition("\n(course-slides)=")[0]
+PARTS = re.split(r"^### \[[^]]+\]\((\w+)\.(?:ipynb|md)\)$", LESSONS, flags=re.MULTILINE)
 PLANS = dict(zip(PARTS[1::2], PARTS[2::2], strict=True))
 EXERCISE = re.compile(r"\{exercise(?:-start)?\} (?:.*, )?(\d+) minutes\n:label: (\S+)")
 each = pytest.mark.parametrize("chapter", PLANS)

@@ -28,7 +28,8 @@ class FeSEM(Clustered):
     lam : float
         Weight of the distance to the centre in a device's loss, lambda ||W_i - centre||^2 without one half (Eq. 7
         with alpha_i and 1/m dropped). Where all devices hold equally many images, that only rescales the learning
-        rate; otherwise it also pulls a device harder, relative to its loss, by what it holds over the mean.
+        rate; otherwise devices with many images are pulled harder than in Eq. 7, relative to their loss, and those
+        with few less.
     sub : {"all", "last"}
         Parameters that the E-step's distance sees: all, or the last dense kernel (released code).
     init : {"kmeans", "random"}
