@@ -305,7 +305,7 @@ MDICFL = [
     ("the fourth source, and runs with half of the clients a round",
      lambda: every(lambda run: len(run["config"]["federation"]["images"]) == 3, ALL, DIGITS)
      and every(has("", participation=1), ALL, DIGITS)),
-    ("with the generator, all but one seed of five and of six clusters",
+    ("Of Table 6 the generator's further seeds with five and with six clusters",
      lambda: [count(assumed(2, k)[0], ROTATED) for k in range(1, 7)] == [3, 3, 3, 3, 1, 1]),
     ("clients draw their images independently, so they overlap",
      lambda: every(has("federation", overlap=True), ALL, MNIST)),
@@ -314,9 +314,9 @@ MDICFL = [
     ("The first is true by construction", lambda: verdict("mdicfl-download").word == "holds"),
     ("we have tested the second only where labels are nearly even",
      lambda: every(has("federation", alpha=100), ALL, [*MNIST, DIGITS])),
-    ("There it holds with half of the clients a round, if first models differ",
+    ("There, with half of the clients a round and different first models",
      lambda: parts_say("holds", "mdicfl-recovery", "half, distinct models")),
-    ("both samplers find all rotations in every seed, IFCA in none",
+    ("both samplers find all rotations in each of three seeds, IFCA in none",
      lambda: every(true, DISTINCT, HALF) and every(not_true, "ifca", HALF)),
     ("In the other settings three seeds do not tell",
      lambda: parts_say("undecided", "mdicfl-recovery", "equal models", "1, distinct models", "2, distinct models")),
@@ -328,7 +328,7 @@ MDICFL = [
      and common.level("mdicfl", "ifca", "rot_skew_r100")),
     ("With even labels and a fifth of the clients MD-ICFL's clusters are better",
      lambda: common.ahead("mdicfl", "ifca", "rot_r20", "ari")),
-    ("on the real MNIST clients go on moving for longer",
+    ("on the real MNIST clients may move for longer",
      lambda: every(lambda run: settled(run) > 5, DISTINCT, MNIST)),
     ("back-searching with too few clusters comes within a point of print on the mean",
      lambda: near_print(1, (1, 2, 3))),
@@ -363,16 +363,16 @@ MDICFL = [
     ("The generator found all four rotations in one seed",
      lambda: seeds(1, 3, true, "mdicfl-2-distinct", ROTATED)),
     ("With half of the clients a round both found them in every seed", lambda: every(true, DISTINCT, HALF)),
-    ("From a common model back-searching found all four rotations in two seeds of three, in both settings",
-     lambda: seeds(2, 3, true, "mdicfl-1", MNIST)),
-    ("and so did the generator with everybody", lambda: seeds(2, 3, true, "mdicfl-2", ROTATED)),
+    ("From a common model both found all four rotations in two seeds of three, in both settings",
+     lambda: seeds(2, 3, true, "mdicfl-1", MNIST) and seeds(2, 3, true, "mdicfl-2", ROTATED)),
+    ("but the generator with half in one", lambda: seeds(1, 3, true, "mdicfl-2", HALF)),
     ("Back-searching with everybody was done by the fifth round",
      lambda: every(lambda run: settled(run) <= 5, "mdicfl-1", ROTATED)),
     ("On MNIST a LeNet-5 can leave a bad clustering even after still rounds",
      lambda: some(leaves_bad_clusters, DISTINCT, MNIST)),
-    ("is above its printed accuracy in both settings here",
+    ("FedFomo, whose number of models is not printed, is above print in both settings",
      lambda: differs(1, ("mdicfl-table4-r100", "FedFomo"), ("mdicfl-table4-r50", "FedFomo"))),
-    ("and is not to be told apart from IFCA. With half",
+    ("and not to be told apart from IFCA. With half",
      lambda: level("fedfomo/personal_accuracy", "ifca", MNIST)),
     ("With half of the clients IFCA finds less of the clusters than is printed",
      lambda: differs(-1, ("mdicfl-table4-r50-ari", "IFCA"))),
@@ -390,7 +390,7 @@ MDICFL = [
     ("are printed for MobileNetV2 but not for ResNet18",
      lambda: parts_say("internally consistent", "mdicfl-skew", "MobileNetV2")
      and parts_say("internally inconsistent", "mdicfl-skew", "ResNet18")),
-    ("On Multi-source Digits IFCA is the more accurate in print",
+    ("On Multi-source Digits IFCA is more accurate in print",
      lambda: max(papers.printed_numbers("mdicfl", CLAIMS["mdicfl-digits"][1]["numbers"]["gap"])) < 0),
     ("our three seeds tell neither sampler from IFCA", lambda: level(EQUAL, "ifca", DIGITS)),
     ("Back-searching put two sources into one cluster in every seed, the generator and IFCA in two of three",
@@ -401,7 +401,7 @@ MDICFL = [
      == {frozenset({"mnist", "usps"}), frozenset()}),
     ("Our seeds show no gain from the true clusters either",
      lambda: not any(ahead("oracle", row, DIGITS) for row in ("fedavg", "ifca", *EQUAL))),
-    ("On MNIST, with a LeNet, clients still leave after ten rounds",
+    ("On MNIST, from distinct models, they can leave after ten rounds",
      lambda: all(some(lambda run: moves(run, 10), DISTINCT, where) for where in MNIST)),
 ]  # fmt: skip
 
@@ -590,6 +590,7 @@ TABLE1, TABLE1_HALF, TABLE1_SMALL, TABLE1_CIFAR = (
 )
 TABLE3, TABLE3_ROTATED = "stocfl-table3-pathological", "stocfl-table3-rotated"
 GLOBAL = "stocfl-chained/global_accuracy"
+PULLS = [f"Pathological, λ = {pull}" for pull in ("0.05", "0.5", "1")]
 
 
 def tail(run):
@@ -628,9 +629,10 @@ def where_found(row, where):
 
 
 def listing_differs():
-    """The share of the printed accuracies from which parallel runs with three seeds differ."""
-    found = [agreement(name, row.name) for name, spec in ledger.tables().items()
-             if spec["paper"] == "stocfl" and spec["metric"] == "accuracy" for row in known(name)
+    """The share of the printed accuracies on MNIST from which parallel runs with three seeds differ."""
+    tables = [name for name, spec in ledger.tables().items()
+              if (spec["paper"], spec["metric"]) == ("stocfl", "accuracy") and "cifar" not in name]  # fmt: skip
+    found = [agreement(name, row.name) for name in tables for row in known(name)
              if "chained" not in row.label and len(row.measured.runs) >= ledger.SEEDS]  # fmt: skip
     return found.count("differs") / len(found)
 
@@ -650,18 +652,18 @@ STOCFL = [
     ("Of Table 3 Shifted and Hybrid MNIST", lambda: unrun("stocfl_lambda_shifted", "stocfl_lambda_hybrid")),
     ("Of Table 1 the columns in which everybody takes part",
      lambda: unrun("stocfl_rotcifar_r100", *(f"stocfl_rotmnist_{n}_r100" for n in (4800, 2400, 1200)))),
-    ("of the crowd of half the size all but one seed of some methods",
-     lambda: {count(row, HALF_CROWD) for row in labels(HALF_CROWD)} == {1}
-     and len(known(TABLE1_HALF)) < len(known(TABLE1))),
-    ("of the smallest all but one seed of most",
-     lambda: {count(row, SMALL_CROWD) for row in labels(SMALL_CROWD)} == {1}
-     and len(known(TABLE1)) / 2 < len(known(TABLE1_SMALL)) < len(known(TABLE1))),
-    ("of Rotated CIFAR all but one seed with the chain",
-     lambda: all(count(row.label, CIFAR) == (1 if row.label == "stocfl-chained" else 3)
-                 for row in known(TABLE1_CIFAR))),
+    ("with fewer clients, and with the chain on Rotated CIFAR, all but one seed",
+     lambda: {count(row, crowd) for crowd in (HALF_CROWD, SMALL_CROWD) for row in labels(crowd)} == {1}
+     and all(count(row.label, CIFAR) == (1 if row.label == "stocfl-chained" else 3)
+             for row in known(TABLE1_CIFAR))),
+    ("with half as many, parallel StoCFL, IFCA and the oracle",
+     lambda: {*labels(CROWD)} - {*labels(HALF_CROWD)}
+     == {"stocfl", "stocfl-lam0", "oracle", "ifca2", "ifca4", "ifca6"}),
+    ("with a quarter as many, IFCA with six models", lambda: "ifca6" not in labels(SMALL_CROWD)),
     ("CFL has the thresholds of its released notebook",
      lambda: every(has("method", eps1=0.4, eps2=1.6), "cfl", SHIFTED)),
-    ("on Shifted CIFAR it never splits at them, in three seeds, and stays one model, unlike in print",
+    ("FedAvg is above print there, unexplained", lambda: differs(1, ("stocfl-table6-cifar", "FedAvg"))),
+    ("on Shifted CIFAR it never splits at them, in three seeds, unlike in print",
      lambda: seeds(3, 3, lambda run: all(t["clusters"] <= 1 for t in run["rounds"]), "cfl", SHIFTED)
      and table("stocfl-table6-cifar")["CFL"].printed > table("stocfl-table6-cifar")["FedAvg"].printed + FAR),
     ("nor on the real MNIST with 600 images a client, with three",
@@ -697,16 +699,18 @@ STOCFL = [
      lambda: more("chained-lam005", "lam0", PULLED_ROTATED) and more("lam0", "lam005", PULLED_ROTATED)
      and count("lam0", PULLED_ROTATED) == 3),
     ("On Pathological MNIST the parallel runs leave the printed column once the pull is felt",
-     lambda: parts_say("holds", "stocfl-parallel", "λ = 0.01")
-     and parts_say("fails", "stocfl-parallel", "λ = 0.05", "λ = 0.5", "λ = 1")),
+     lambda: parts_say("holds", "stocfl-parallel", "Pathological, λ = 0.01")
+     and parts_say("fails", "stocfl-parallel", *PULLS)),
     ("and break down where it is strongest",
      lambda: behind("lam10", "lam1", PULLED) and max(leads("lam10", "lam1", PULLED)) < -FAR),
     ("The chained ones stay near it",
      lambda: max(abs(off(TABLE3, row)) for row in table(TABLE3) if "λ" in row and "chained" in row) < 1),
-    ("but with their spread over seeds most of these cells are undecided",
-     lambda: parts_say("undecided", "stocfl-chained", "λ = 0.05", "λ = 0.5", "λ = 1")),
-    ("Two questions of our own in the [ledger](ledger.md) judge it cell by cell",
-     lambda: all(CLAIMS[name][1]["ours"] for name in ("stocfl-chained", "stocfl-parallel"))),
+    ("but most of these cells are undecided",
+     lambda: parts_say("undecided", "stocfl-chained", *PULLS)),
+    ("On Rotated MNIST some chained cells differ from print, too",
+     lambda: parts_say("fails", "stocfl-chained", "Rotated, λ = 0.01", "Rotated, λ = 0.05")),
+    ("The [ledger](ledger.md) judges each cell",
+     lambda: all(len(verdict(name).parts) == 14 for name in ("stocfl-chained", "stocfl-parallel"))),
     ("and agree with the printed ones; with two models IFCA is undecided",
      lambda: agree("agrees", TABLE1, "FedProx", "Ditto", "IFCA, K = 4")
      and agree("undecided", TABLE1, "IFCA, K = 2")),
@@ -739,8 +743,9 @@ STOCFL = [
     ("It ends below print, and three seeds do not tell it from FedAvg",
      lambda: max(values("stocfl", CIFAR).values()) < table(TABLE1_CIFAR)["StoCFL, parallel"].printed
      and level("stocfl", "fedavg", CIFAR)),
-    ("and whether another one does, no run has tested",
-     lambda: every(has("method", tau=0.5), [row for row in labels(CIFAR) if row.startswith("stocfl")], CIFAR)),
+    ("with a higher threshold and another fingerprint; no run here has tested them",
+     lambda: every(has("method", tau=0.5, fingerprint="gradient"),
+                   [row for row in labels(CIFAR) if row.startswith("stocfl")], CIFAR)),
     ("IFCA finds both groups in one seed of three with two models, in two with four, and in all with six",
      lambda: all(seeds(number, 3, true, f"ifca{2 * number}", CIFAR) for number in (1, 2, 3))),
     ("Where it finds them it is ahead of StoCFL; where it does not, all clients share one model",
@@ -749,13 +754,13 @@ STOCFL = [
     ("The chain helps neither StoCFL nor FedAvg there, in one seed",
      lambda: more("stocfl", "stocfl-chained", CIFAR) and more("fedavg", GLOBAL, CIFAR)
      and count("stocfl-chained", CIFAR) == 1),
-    ("FedAvg, FedProx and Ditto end above print on the mean",
-     lambda: min(off(TABLE1_CIFAR, row) for row in ("FedAvg", "FedProx", "Ditto")) > 0),
+    ("FedAvg, FedProx, Ditto and IFCA with six models end above print on the mean",
+     lambda: min(off(TABLE1_CIFAR, row) for row in ("FedAvg", "FedProx", "Ditto", "IFCA, K = 6")) > 0),
     ("With the shifted labels of Table 6 the same threshold finds all four shifts in two seeds of three",
      lambda: seeds(2, 3, true, "stocfl", SHIFTED) and every(has("method", tau=0.5), "stocfl", SHIFTED)),
     ("In the third all clients share one cluster from round 1 on",
      lambda: seeds(1, 3, lambda run: all(t["clusters"] == 1 for t in run["rounds"][1:]), "stocfl", SHIFTED)),
-    ("IFCA finds the shifts in two seeds, too, and is ahead where both do",
+    ("IFCA finds the shifts in two seeds, too, and is ahead in the shared one",
      lambda: seeds(2, 3, true, "ifca", SHIFTED)
      and [gap > 0 for gap, beside in where_found("ifca", SHIFTED)[0] if true(beside)] == [True]),
     ("The chained global model is far ahead of the parallel one from early on",
@@ -818,8 +823,7 @@ STOCFL = [
      and abs(off(TABLE3_ROTATED, "λ = 10, chained")) < 1),
     ("In parallel the weakest pull changes next to nothing, and each stronger one costs more than the one before",
      lambda: same("lam001", "lam0", PULLED_ROTATED, 0.1) and steps("behind", PARALLEL, PULLED_ROTATED)),
-    ("half of the printed numbers that we tried do not come out of the listing",
-     lambda: abs(listing_differs() - 0.5) < 0.1),
+    ("many printed numbers of MNIST do not come out of the listing", lambda: listing_differs() > 0.4),
     ("The one seed on Rotated CIFAR does not bear it out",
      lambda: agree("seems to differ", TABLE1_CIFAR, "StoCFL, chained", "FedAvg, chained")),
 ]  # fmt: skip
