@@ -515,8 +515,6 @@ FESEM = [
     ("and is ahead of three in every seed", lambda: in_scores(more, "fesem1", "fesem3", LONG)),
     ("So the parting seems to cost accuracy; three seeds do not decide it",
      lambda: verdict("fesem-grouping").word == verdict("fesem-alike").word == "undecided"),
-    ("For three and four, seeds decide it for accuracy as a plain mean over writers",
-     lambda: verdict("fesem-macro").word == "fails" and behind(MORE_CENTRES, "fedavg-equal", LONG)),
     ("It has three seeds of FeSEM with one, two, three and four centres, of FedAvg and of FedSGD",
      lambda: {label for label in labels(LONG) if count(label, LONG) == 3} == WITH_SEEDS),
     ("and of the other rows one seed at most",
