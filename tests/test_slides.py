@@ -10,7 +10,7 @@ from test_plans import PLANS, rows
 
 from cflkit.workbook import canvas, diagrams, notebooks, pages, pictures, places, slides, steps
 
-DECKS = sorted(set(PLANS) - {"comparison"})  # the comparison is no notebook; its plan shows the page itself
+DECKS = sorted(set(PLANS) - {"comparison"})  # whose page is no notebook: its plan shows the page
 
 
 def dots(name, folder):
