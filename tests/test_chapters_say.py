@@ -750,7 +750,7 @@ STOCFL = [
     ("It ends below print, and three seeds do not tell it from FedAvg",
      lambda: max(values("stocfl", CIFAR).values()) < table(TABLE1_CIFAR)["StoCFL, parallel"].printed
      and level("stocfl", "fedavg", CIFAR)),
-    ("with a higher threshold and another fingerprint; no run here has tested them",
+    ("with a higher threshold and another fingerprint; no run here has tested them, so",
      lambda: every(has("method", tau=0.5, fingerprint="gradient"),
                    [row for row in labels(CIFAR) if row.startswith("stocfl")], CIFAR)),
     ("IFCA finds both groups in one seed of three with two models, in two with four, and in all with six",
@@ -1137,7 +1137,7 @@ BY_LABELS = [
      lambda: [where for where in CALIBRATED + CIFARS if not ahead(FEDPER, "ifca", where)] == [FOUR]
      and level(FEDPER, "ifca", FOUR)),
     ("On CIFAR-10 FeSEM's own models are ahead of IFCA on every split", lambda: ahead(OWN_FESEM, "ifca", CIFARS)),
-    ("even training alone is ahead there of IFCA and FedGroup",
+    ("even training alone is ahead of IFCA and FedGroup",
      lambda: ahead(ALONE, ["ifca", "fedgroup"], CIFAR_DIRICHLET)),
     ("where a client has few images, *StoCFL, parallel* is behind IFCA", lambda: behind("stocfl", "ifca4", CROWD)),
 ]  # fmt: skip

@@ -312,7 +312,7 @@ PROTOCOL = [
     ("In one half of the federations a fifth of the clients take part in each round",
      lambda: every(lambda run: run["config"]["participation"] == 0.2, ALL, FIFTH)
      and every(lambda run: run["config"]["participation"] == 1, ALL, WHOLE)),
-    ("and has run with *four rotations* only where all take part",
+    ("Where all take part it has run with *four rotations* only",
      lambda: [where for where in WHOLE if "mdicfl-2" in standing(where)] == ["rot_r100"]),
     ("was run on four rotations only", lambda: not any("fedcg" in standing(where) for where in SHIFT + SKEW)),
     ("In four seeds of five it has put all images into one kind after its first update",

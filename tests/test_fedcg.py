@@ -260,6 +260,7 @@ def test_a_mixture_of_layers_is_a_layer_of_mixtures(base, layers, residual, floa
     def spy(twin, place):
         def hook(module, given, output):
             seen[place] = (given, output)
+
         return twin.register_forward_hook(hook)
 
     for k, twin in enumerate(net.graph):
@@ -363,6 +364,7 @@ def test_a_layer_that_has_nothing_to_mix_or_is_padded_otherwise_is_told():
 
 def test_where_normalisations_start_changes_no_other_draw(float64):
     """A network whose normalisations are not replaced draws the same convolutions and the same student."""
+
     def drawn(layers):
         torch.manual_seed(3)
         return GraphNetwork(nn.Sequential(nn.BatchNorm2d(1), nn.Conv2d(1, 2, 3)), (1, 4, 4), 2, layers=layers)
