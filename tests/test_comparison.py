@@ -42,13 +42,13 @@ def test_numbers_of_a_row_by_hand():
     assert found.late() == [0, 5]  # what moves in the first rounds does not count
     assert found.megabytes() == pytest.approx(6 * 100 * 4 / 1e6)
     assert comparison.standing_cells([found]) == [
-        ["IFCA", "85.0 ± 7.1", "1.00", "70.0 ± 14.1", "2", "85.0 ± 7.1", "0", "2"],
+        ["IFCA", "85.0 ± 7.1", "–", "1.00", "70.0 ± 14.1", "2", "85.0 ± 7.1", "0", "2"],
     ]
 
 
 def test_an_agreement_of_nothing_has_no_minus():
     cells = comparison.standing_cells([row("ifca", run(0, 0.9, ari=-0.004), run(1, 0.9, ari=-0.002))])
-    assert cells[0][2] == "0.00"
+    assert cells[0][3] == "0.00"
 
 
 def test_a_personal_method_is_judged_by_its_own_models():
@@ -56,10 +56,38 @@ def test_a_personal_method_is_judged_by_its_own_models():
     assert found.values("accuracy") == {0: 70}
 
 
+def test_clusters_are_counted_in_the_last_round():
+    cells = comparison.standing_cells([row("ifca", run(0, 0.9, clusters=4), run(1, 0.9, clusters=3))])
+    assert cells[0][2] == "3.5"
+
+
+def test_one_chained_model_is_scored_in_stocfls_runs_and_has_no_clusters():
+    chained = run(0, 0.9, global_accuracy=0.6, clusters=5)
+    found = row("fedavg-chained", chained)
+    assert found.values("accuracy") == {0: 60} and found.late() is None and found.worst() == []
+    cells = comparison.standing_cells([found, row("stocfl-chained", chained)])
+    assert cells[0] == ["FedAvg, chained", "60.0", *["–"] * 6, "1"]
+    assert cells[1][:4] == ["StoCFL, chained", "90.0", "5.0", "1.00"]
+
+
+def test_lcfed_is_scored_by_its_devices_and_by_its_centres():
+    both = run(0, 0.9, personal_accuracy=0.7)
+    assert row("lcfed", both).accuracy == 70 and row("lcfed-served", both).accuracy == 90
+
+
+def test_a_run_stands_once_for_each_model_that_is_scored(tmp_path):
+    made.record(tmp_path, "common_rot_r20", "stocfl-chained", 0, accuracy=0.9)
+    assert [each.method.label for each in comparison.standings("common_rot_r20", tmp_path)] == ["stocfl-chained"]
+    made.record(tmp_path, "common_rot_r20", "stocfl-chained", 0, accuracy=0.9, global_accuracy=0.95)
+    found = comparison.standings("common_rot_r20", tmp_path)
+    assert [each.method.label for each in found] == ["fedavg-chained", "stocfl-chained"]
+
+
 def test_every_label_of_the_protocols_has_its_row():
-    labels = {method.label for method in METHODS}
+    labels = {method.label for method in METHODS if method.runs == method.label}
     for name in comparison.federations():
         assert set(protocols.protocols()[name]["methods"]) <= labels
+    assert {method.runs for method in METHODS} == labels
     assert len(comparison.federations()) == 6
 
 
@@ -71,7 +99,7 @@ def test_who_groups_clients():
 def test_every_label_stands_in_a_table_of_the_ledger_with_the_score_of_the_page():
     tables = {table["protocol"]: table for table in ledger.tables().values() if table["paper"] == "ours"}
     assert sorted(tables) == sorted(comparison.federations())
-    personal = {method.label for method in METHODS if method.personal}
+    personal = {method.label for method in METHODS if method.model == "personal"}
     for name, table in tables.items():
         rows = table["rows"].values()
         assert {row["label"] for row in rows} == set(protocols.protocols()[name]["methods"])
@@ -190,6 +218,10 @@ def test_figures_have_a_mark_for_every_seed_and_method():
     assert fills[2] == "none" != fills[1]  # the chained variant is hollow
     curves = comparison.agreement({"rotations": [*rows, row("fedavg", run(0, 0.5))]}).axes[0].lines
     assert len(curves) == 3 and curves[0].get_ydata()[-1] == 1
+    both = [row("lcfed", run(0, 0.9, personal_accuracy=0.7)), row("lcfed-served", run(0, 0.9))]
+    assert len(comparison.agreement({"rotations": both}).axes[0].lines) == 1
+    assert len(comparison.traffic(both).axes[0].lines) == 1
+    assert len(comparison.everywhere({"rotations": both}).axes[0].lines) == 2
     sent = comparison.traffic(rows)
     assert len(sent.axes[0].lines) == 3 and len(sent.legends[0].get_texts()) == 3
     assert "IFCA 85.0, StoCFL, parallel 95.0" in comparison.spoken({"rotations": rows})
@@ -198,6 +230,7 @@ def test_figures_have_a_mark_for_every_seed_and_method():
 def test_stored_runs_of_the_comparison_are_whole():
     for name in comparison.federations():
         for found in comparison.standings(name):
-            assert len(found.worst()) == len(found.measured.runs)
+            one_model = found.method.model == "global"  # which is scored as a whole, not client by client
+            assert len(found.worst()) == (0 if one_model else len(found.measured.runs))
             for file in Path(f"book/results/{name}").glob("*.json"):
                 assert json.loads(file.read_text())["config"]["rounds"] == 60

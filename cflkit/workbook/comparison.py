@@ -31,10 +31,12 @@ class Method:
         In the protocols, and on the page.
     looks_at, when, serves : str
         What the server groups clients by, when it does so, and what a client is served with.
-    personal : bool
-        Whether that is a model of the client's own.
+    model : {"", "personal", "global"}
+        What the names of that model's scores begin with; a cluster's model has plain names.
     kind : {"reference", "one model", "personal", "clusters"}
         What family it is of.
+    of : str
+        For a row that scores another model of a method's runs: that method's label in the protocols.
     """
 
     label: str
@@ -42,17 +44,29 @@ class Method:
     looks_at: str
     when: str
     serves: str
-    personal: bool = False
+    model: str = ""
     kind: str = "clusters"
+    of: str = ""
+
+    @property
+    def runs(self) -> str:
+        """Label of its runs in the protocols."""
+        return self.of or self.label
+
+    def score(self, metric: str) -> str:
+        """Name that a metric of its model has in a record."""
+        return f"{self.model}_{metric}" if self.model else metric
 
 
 METHODS = (
     Method("oracle", "oracle clusters", "the true clusters", "given", "its cluster's model", kind="reference"),
-    Method("local", "local", "nothing", "never", "its own model", True, "reference"),
+    Method("local", "local", "nothing", "never", "its own model", "personal", "reference"),
     Method("fedavg", "FedAvg", "nothing", "never", "the global model", kind="one model"),
+    Method("fedavg-chained", "FedAvg, chained", "nothing", "never", "the global model, handed from one to the next",
+           "global", "one model", of="stocfl-chained"),
     Method("fedprox", "FedProx", "nothing", "never", "the global model", kind="one model"),
-    Method("ditto", "Ditto", "nothing", "never", "its own model, pulled to the global one", True, "personal"),
-    Method("fedper", "FedPer", "nothing", "never", "shared layers, its own last layer", True, "personal"),
+    Method("ditto", "Ditto", "nothing", "never", "its own model, pulled to the global one", "personal", "personal"),
+    Method("fedper", "FedPer", "nothing", "never", "shared layers, its own last layer", "personal", "personal"),
     Method("ifca", "IFCA", "the loss of each cluster model", "every round, at the client", "its cluster's model"),
     Method("cfl", "Sattler's CFL", "cosines of updates", "when training stalls", "its cluster's model"),
     Method("fedgroup", "FedGroup", "cosines of first updates", "once, before training", "its cluster's model"),
@@ -63,8 +77,11 @@ METHODS = (
            "its cluster's model"),
     Method("stocfl-chained", "StoCFL, chained", "one gradient at a fixed model", "when a client first comes",
            "its cluster's model"),
-    Method("lcfed", "LCFed, listing", "weights, projected", "every round", "its own model", True),
-    Method("lcfed-centre", "LCFed, from the centre", "weights, projected", "every round", "its own model", True),
+    Method("lcfed", "LCFed, listing", "weights, projected", "every round", "its own model", "personal"),
+    Method("lcfed-served", "LCFed, listing, centres", "weights, projected", "every round", "its cluster's model",
+           of="lcfed"),
+    Method("lcfed-centre", "LCFed, from the centre", "weights, projected", "every round", "its own model",
+           "personal"),
     Method("fedcg", "FedCG", "images, by a learnt domain", "every image", "a model mixed for each image",
            kind="one model"),
 )  # fmt: skip
@@ -87,7 +104,7 @@ class Row:
 
     def values(self, metric: str) -> dict[int, float]:
         """A metric of the model that the method is for, by seed, in percent."""
-        return self.measured.values(f"personal_{metric}" if self.method.personal else metric)
+        return self.measured.values(self.method.score(metric))
 
     @property
     def accuracy(self) -> float:
@@ -95,10 +112,13 @@ class Row:
         return _mean(self.values("accuracy").values())
 
     def worst(self) -> list[float]:
-        """Mean accuracy (%) in the cluster that fares worst, for each seed; clients lie cluster by cluster."""
-        name = "personal_accuracy" if self.method.personal else "accuracy"
-        each = [np.array(run["clients"][name], float).reshape(CLUSTERS, -1) for run in self.measured.runs]
-        return [100 * float(clients.mean(1).min()) for clients in each]
+        """Mean accuracy (%) in the cluster that fares worst, for each seed; clients lie cluster by cluster.
+
+        Nothing where records do not have each client's accuracy under this model.
+        """
+        name = self.method.score("accuracy")
+        has = [run["clients"][name] for run in self.measured.runs if name in run["clients"]]
+        return [100 * float(np.array(each, float).reshape(CLUSTERS, -1).mean(1).min()) for each in has]
 
     def megabytes(self) -> float:
         """Traffic of a whole run, down and up, in 10^6 bytes; mean over seeds."""
@@ -107,9 +127,13 @@ class Row:
     def late(self) -> list[int] | None:
         """Moves of clients between clusters after the first rounds, for each seed; None without clusters."""
         runs = [run["rounds"] for run in self.measured.runs]
-        if "moved" not in runs[0][-1]:
+        if "moved" not in runs[0][-1] or self.method.model == "global":
             return None
         return [sum(t["moved"] for t in rounds if t["round"] > SETTLING) for rounds in runs]
+
+    def grouped(self, metric: str) -> list[float]:
+        """What the last round says of the clusters, for each seed; nothing where its model has none."""
+        return [] if self.method.model == "global" else self.measured.percent(metric)
 
 
 def federations() -> list[str]:
@@ -119,8 +143,9 @@ def federations() -> list[str]:
 
 def standings(protocol: str, folder: Path = records.FOLDER) -> list[Row]:
     """The methods that were run in a federation, the most accurate first."""
-    found = ((method, measured(protocol, method.label, folder)) for method in METHODS)
-    return sorted((Row(method, m) for method, m in found if m), key=lambda row: -row.accuracy)
+    found = ((method, measured(protocol, method.runs, folder)) for method in METHODS)
+    rows = [Row(method, m) for method, m in found if m]
+    return sorted((row for row in rows if row.values("accuracy")), key=lambda row: -row.accuracy)
 
 
 def row_of(protocol: str, label: str, folder: Path = records.FOLDER) -> Row | None:
@@ -130,7 +155,7 @@ def row_of(protocol: str, label: str, folder: Path = records.FOLDER) -> Row | No
 
 def agreements(protocol: str, folder: Path = records.FOLDER) -> dict[str, float]:
     """Adjusted Rand index of the last round by label, mean over seeds, of the methods that group clients."""
-    found = {row.method.label: row.measured.percent("ari") for row in standings(protocol, folder)}
+    found = {row.method.label: row.grouped("ari") for row in standings(protocol, folder)}
     return {label: _mean(values) for label, values in found.items() if values}
 
 
@@ -201,14 +226,17 @@ def everywhere(settings: dict[str, Sequence[Row]]) -> Figure:
 
 
 def agreement(settings: dict[str, Sequence[Row]]) -> Figure:
-    """Adjusted Rand index over the rounds, mean over seeds; a panel for each federation (as :func:`everywhere`)."""
+    """Adjusted Rand index over the rounds, mean over seeds; a panel for each federation (as :func:`everywhere`).
+
+    Each run has one curve, whichever of its models are scored.
+    """
     size = (max(5.2, 2.6 * len(settings) + 1), 5)
     figure, axes = plt.subplots(1, len(settings), figsize=size, sharey=True, squeeze=False)
     plt.close(figure)
     for ax, (title, rows) in zip(axes[0], settings.items(), strict=True):
         for row in rows:
             runs = [[t.get("ari") for t in run["rounds"]] for run in row.measured.runs]
-            if row.method.kind != "clusters" or runs[0][-1] is None:
+            if row.method.kind != "clusters" or row.method.of or runs[0][-1] is None:
                 continue
             mean = np.mean(np.array(runs, float), axis=0)  # without clusters, as before round 1, it is not a number
             ax.plot(mean, markevery=15, markersize=4, linewidth=1.2, label=row.method.name, **_look(row.method))
@@ -220,12 +248,15 @@ def agreement(settings: dict[str, Sequence[Row]]) -> Figure:
 
 
 def traffic(rows: Sequence[Row]) -> Figure:
-    """Accuracy against what was sent in a whole run, a point for each method (see :func:`everywhere`)."""
+    """Accuracy against what was sent in a whole run, a point for each method (see :func:`everywhere`).
+
+    Each run has one point, for the model that its method is for.
+    """
     figure, ax = plt.subplots(figsize=(5.2, 5))
     plt.close(figure)
     for row in rows:
         sent = row.megabytes()
-        if not sent:
+        if not sent or row.method.of:
             continue  # who trains alone sends nothing
         ax.plot(sent, row.accuracy, label=row.method.name, **_look(row.method) | {"linestyle": "none"})
     ax.set(xscale="log", xlabel="sent in a whole run, down and up (MB)", ylabel="accuracy (%)")
@@ -250,12 +281,13 @@ def standing_cells(rows: Sequence[Row]) -> list[list[str]]:
     """The table of one federation, a list of cells for each method."""
     found = []
     for row in rows:
-        ari, late = row.measured.percent("ari"), row.late()
-        agreement = hundredths(_mean(ari)) if ari else "–"
+        clusters, ari, late, worst = row.grouped("clusters"), row.grouped("ari"), row.late(), row.worst()
+        own = row.values("own_accuracy").values()
         found.append([
-            row.method.name, short(row.values("accuracy").values()), agreement,
-            short(row.worst()), "–" if late is None else f"{_mean(late):.0f}",
-            short(row.values("own_accuracy").values()), f"{row.megabytes():,.0f}", str(len(row.measured.runs)),
+            row.method.name, short(row.values("accuracy").values()), f"{_mean(clusters):.1f}" if clusters else "–",
+            hundredths(_mean(ari)) if ari else "–", short(worst) if worst else "–",
+            "–" if late is None else f"{_mean(late):.0f}", short(own) if own else "–",
+            "–" if row.method.model == "global" else f"{row.megabytes():,.0f}", str(len(row.measured.runs)),
         ])  # fmt: skip
     return found
 
