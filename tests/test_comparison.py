@@ -167,7 +167,7 @@ def test_a_factor_is_set_against_the_row_that_it_changes(monkeypatch):
             record["rounds"][1]["round"] = comparison.SETTLING
     del last.measured.runs[0]["rounds"][1]["ari"]
     stored = {"fesem": base, "fesem-random": changed, "fesem-random-personal": last}
-    monkeypatch.setattr(factors, "row_of", lambda label, folder: stored.get(label))
+    monkeypatch.setattr(factors, "row_of", lambda label, federation, folder: stored.get(label))
     found = list(factors.changes())
     assert [(a.method.label, f.label) for a, _, f in found][1] == ("fesem", "fesem-random-personal")
     lines = factors.cells(found)
@@ -177,14 +177,20 @@ def test_a_factor_is_set_against_the_row_that_it_changes(monkeypatch):
     assert lines[2][-2] == "first clusters drawn at random"
     assert lines[1][-1] == "-30.00 [-73.03, +13.03] undecided"  # -40, -10, -40: seeds meet whatever their order
     assert lines[2][3] == "–"  # no index without clusters
+    model = row("fedavg", run(0, 0.9))
+    del model.measured.runs[0]["final"]["ari"]
+    longer = factors.Factor("fedavg-long", "fedavg", "more rounds")
+    assert factors.cells([(model, model, longer)])[0][2:6] == ["90.0", "–", "–", "–"]
 
 
 def test_every_factor_is_in_the_protocol_and_belongs_to_a_row():
-    methods = protocols.protocols()
-    labels = {factor.label for factor in factors.FACTORS}
-    assert labels - set(methods[factors.COMMON]["methods"]) == set(methods[factors.CHANGED]["methods"])
-    for factor in factors.FACTORS:
-        assert factor.base in labels | set(methods[factors.COMMON]["methods"])
+    known = {method.label for method in METHODS}
+    for federation, changed in factors.CHANGED.items():
+        there = [factor for factor in factors.FACTORS if factor.federation == federation]
+        labels = {factor.label for factor in there}
+        assert labels - known == set(protocols.protocols()[changed]["methods"])
+        assert {factor.base for factor in there} <= labels | known
+    assert {factor.federation for factor in factors.FACTORS} == set(factors.CHANGED)
 
 
 def test_the_status_links_to_tables_that_are_on_a_page(tmp_path):
@@ -200,9 +206,11 @@ def test_the_status_links_to_tables_that_are_on_a_page(tmp_path):
 
 def test_a_factor_changes_one_parameter_of_its_base():
     """Two for the pulls, which are one factor."""
-    methods = protocols.protocols()
-    every = methods[factors.COMMON]["methods"] | methods[factors.CHANGED]["methods"]
+    methods, runs = protocols.protocols(), {method.label: method.runs for method in METHODS}
     for factor in factors.FACTORS:
+        every = methods[factor.federation]["methods"] | methods[factors.CHANGED[factor.federation]]["methods"]
+        if runs.get(factor.label, factor.label) != factor.label:
+            continue  # another model of the runs of a row
         one, other = every[factor.label], every[factor.base]
         differs = {name for name in one.keys() | other.keys() if one.get(name) != other.get(name)}
         assert len(differs) == 1 or differs == {"mu", "lam"}, factor.label

@@ -1,4 +1,4 @@
-"""What differed and why: methods of the comparison with one factor changed at a time, on the same federation."""
+"""What differed and why: methods of the comparison with one factor changed at a time, on the same federations."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -9,8 +9,9 @@ from cflkit.workbook import protocols, records
 from cflkit.workbook.comparison import METHODS, SETTLING, Row, hundredths, interval, short
 from cflkit.workbook.measured import measured
 
-CHANGED = "common_rot_why"
-COMMON = "common_rot_r20"
+ROTATIONS, SKEWED = "common_rot_r20", "common_rot_skew_r20"
+CHANGED = {ROTATIONS: "common_rot_why", SKEWED: "common_rot_skew_why"}  # where a federation's changed methods stand
+LONG = "sixteen times the rounds"
 
 
 @dataclass(frozen=True)
@@ -25,11 +26,14 @@ class Factor:
         Label of the row that it differs from by one factor.
     change : str
         What differs.
+    federation : str
+        The protocol of the comparison in which it was changed.
     """
 
     label: str
     base: str
     change: str
+    federation: str = ROTATIONS
 
 
 FACTORS = (
@@ -42,24 +46,36 @@ FACTORS = (
     Factor("lcfed-weak", "lcfed", "weaker pulls, µ = λ = 0.01"),
     Factor("lcfed-weak-centre", "lcfed-weak", "weaker pulls, and clients start from their centre"),
     Factor("lcfed-centre", "lcfed-weak-centre", "all this, and a centre is the mean of those who took part"),
+    Factor("fedavg-long", "fedavg", LONG),
+    Factor("oracle-long", "oracle", LONG),
+    Factor("stocfl-strong", "stocfl", "a stronger pull, λ = 0.05", SKEWED),
+    Factor("stocfl-chained-weak", "stocfl", "the global model is chained", SKEWED),
+    Factor("stocfl-chained", "stocfl-strong", "a stronger pull, and the global model is chained", SKEWED),
+    Factor("fedavg-long", "fedavg", LONG, SKEWED),
+    Factor("fedavg-chained", "fedavg", "the model goes from client to client", SKEWED),
+    Factor("ifca-long", "ifca", LONG, SKEWED),
+    Factor("oracle-long", "oracle", LONG, SKEWED),
 )
 
 
-def row_of(label: str, folder: Path = records.FOLDER) -> Row | None:
+def row_of(label: str, federation: str = ROTATIONS, folder: Path = records.FOLDER) -> Row | None:
     """A row of the comparison, or of what was changed in it; None if it has not been run."""
-    changed = label in protocols.protocols()[CHANGED]["methods"]
     known = {method.label: method for method in METHODS}
-    family = known[label] if not changed else known[max((k for k in known if label.startswith(k)), key=len)]
-    found = measured(CHANGED if changed else COMMON, label, folder)
+    if label not in protocols.protocols()[CHANGED[federation]]["methods"]:
+        found = measured(federation, known[label].runs, folder)
+        return found and Row(known[label], found)
+    family = known[max((k for k in known if label.startswith(k)), key=len)]
+    found = measured(CHANGED[federation], label, folder)
     return found and Row(replace(family, label=label), found)
 
 
-def changes(folder: Path = records.FOLDER) -> Iterator[tuple[Row, Row, Factor]]:
-    """Each factor that was run: the row it belongs to, the changed row, and what was changed."""
+def changes(federation: str = ROTATIONS, folder: Path = records.FOLDER) -> Iterator[tuple[Row, Row, Factor]]:
+    """Each factor that was run there: the row it belongs to, the changed row, and what was changed."""
     for factor in FACTORS:
-        base, row = row_of(factor.base, folder), row_of(factor.label, folder)
-        if base and row:
-            yield base, row, factor
+        if factor.federation == federation:
+            base, row = (row_of(label, federation, folder) for label in (factor.base, factor.label))
+            if base and row:
+                yield base, row, factor
 
 
 def cells(found: list[tuple[Row, Row, Factor]]) -> list[list[str]]:
@@ -78,11 +94,14 @@ def cells(found: list[tuple[Row, Row, Factor]]) -> list[list[str]]:
 
 
 def _measured(row: Row) -> list[str]:
+    accuracy, n = short(row.values("accuracy").values()), str(len(row.measured.runs))
+    last, late = row.grouped("ari"), row.late()
+    if not last or late is None:
+        return [accuracy, "–", "–", "–", n]
     early = [t.get("ari") for run in row.measured.runs for t in run["rounds"] if t["round"] == SETTLING]
     # without clusters there is no index
     first = "–" if None in early else hundredths(metrics.spread(early)["mean"])
-    last, late = (metrics.spread(values)["mean"] for values in (row.measured.percent("ari"), row.late()))
-    accuracy, n = short(row.values("accuracy").values()), str(len(row.measured.runs))
+    last, late = (metrics.spread(values)["mean"] for values in (last, late))
     return [accuracy, first, hundredths(last), f"{late:.0f}", n]
 
 

@@ -105,6 +105,7 @@ def environment(folder: Path, out: Path, benchmarks: Path = BENCHMARKS) -> jinja
         "missing": MISSING,
         "number": number,
         "settling": comparison.SETTLING,
+        "factored": factors.CHANGED,
         "factor_cells": factors.cells,
         "group_cells": groups.cells,
         "hundredths": comparison.hundredths,
