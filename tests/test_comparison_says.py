@@ -20,7 +20,8 @@ PAGE = " ".join((places.BOOK / "comparison.md").read_text("utf-8").split())
 ROT, SHIFT, SKEW = ("rot_r20", "rot_r100"), ("shift_r20", "shift_r100"), ("rot_skew_r20", "rot_skew_r100")
 FIFTH, WHOLE = zip(ROT, SHIFT, SKEW, strict=True)  # a fifth of the clients take part in a round, or all
 EVERYWHERE = FIFTH + WHOLE
-WHY = {"why": factors.ROTATIONS, "skew_why": factors.SKEWED}  # a fifth a round, one factor changed
+WHY, SKEW_WHY = "why", "skew_why"  # a fifth of the clients, one factor of a method changed
+FACTORED = {WHY: factors.ROTATIONS, SKEW_WHY: factors.SKEWED}
 ALL = "all"  # all methods
 OWN = "own_accuracy"  # on a client's own mix of labels
 LCFED, STOCFL = ("lcfed", "lcfed-centre"), ("stocfl", "stocfl-chained")
@@ -42,10 +43,10 @@ HARDLY, MANY = CLIENTS / 10, CLIENTS / 2  # moves: at most that is hardly a clie
 @cache
 def standing(federation) -> dict[str, Row]:
     """The rows of a federation, by label."""
-    if federation in WHY:
-        there = [factor for factor in factors.FACTORS if factor.federation == WHY[federation]]
+    if where := FACTORED.get(federation):
+        there = [factor for factor in factors.FACTORS if factor.federation == where]
         names = {name for factor in there for name in (factor.label, factor.base)}
-        return {name: row for name in names if (row := factors.row_of(name, WHY[federation]))}
+        return {name: row for name in names if (row := factors.row_of(name, where))}
     return {row.method.label: row for row in comparison.standings(f"common_{federation}")}
 
 
@@ -331,8 +332,8 @@ PROTOCOL = [
      and every(lambda run: (setting("start_from")(run), setting("average")(run)) == ("centre", "sampled"),
                "lcfed-centre", EVERYWHERE)),
     ("The second change, on top of the first, brings the gain",
-     lambda: ahead("lcfed-centre", "lcfed-weak-centre", "why")
-     and not ahead("lcfed-weak-centre", "lcfed-weak", "why")),
+     lambda: ahead("lcfed-centre", "lcfed-weak-centre", WHY)
+     and not ahead("lcfed-weak-centre", "lcfed-weak", WHY)),
     ("It also has another weight for the pull to that model", lambda: "lam" in differ_in(*STOCFL)),
     ("With equal weights only one seed of the tuning, on four rotations, compares the two",
      lambda: all(map(one_seed, STOCFL)) and tried("stocfl").keys() == tried("stocfl-chained").keys()
@@ -436,18 +437,18 @@ LABEL_SHIFTS = [
 ]  # fmt: skip
 
 STARTS = [
-    ("FeSEM with random first clusters stays near random", lambda: mean(ari, "fesem-random", "why") < CHANCE),
+    ("FeSEM with random first clusters stays near random", lambda: mean(ari, "fesem-random", WHY) < CHANCE),
     ("finds the true clusters, but for one client in two of three seeds, from random first clusters too",
-     lambda: seeds(1, 3, true, UNREACHED, "why") and seeds(2, 3, sizes(21, 20, 20, 19), UNREACHED, "why")),
-    ("such centres serve worse than FeSEM's", lambda: behind(UNREACHED, "fesem", "why")),
+     lambda: seeds(1, 3, true, UNREACHED, WHY) and seeds(2, 3, sizes(21, 20, 20, 19), UNREACHED, WHY)),
+    ("such centres serve worse than FeSEM's", lambda: behind(UNREACHED, "fesem", WHY)),
     ("Clients that keep their own models are grouped right, clients that start from their centre are not",
-     lambda: every(true, "lcfed-weak", "why") and every(lambda run: ari(run) < SHORT, "lcfed-weak-centre", "why")),
+     lambda: every(true, "lcfed-weak", WHY) and every(lambda run: ari(run) < SHORT, "lcfed-weak-centre", WHY)),
     ("IFCA with equal ones never splits",
-     lambda: every(lambda run: first_split(run) == math.inf, "ifca-common", "why")),
+     lambda: every(lambda run: first_split(run) == math.inf, "ifca-common", WHY)),
     ("For MD-ICFL they have no plain effect",
-     lambda: all(level("mdicfl-1-distinct", "mdicfl-1", "why", metric) for metric in ("accuracy", "ari"))),
+     lambda: all(level("mdicfl-1-distinct", "mdicfl-1", WHY, metric) for metric in ("accuracy", "ari"))),
     ("Here different ones find more of the true clusters than equal ones, on the mean over seeds",
-     lambda: min(leads("mdicfl-1-distinct", "mdicfl-1", "why", "ari")) > 0),
+     lambda: min(leads("mdicfl-1-distinct", "mdicfl-1", WHY, "ari")) > 0),
     ("so training makes their groups neither worse nor better",
      lambda: every(constant, "fedgroup", EVERYWHERE) and every(partial(constant, start=1), STOCFL, WHOLE)
      and all(map(same_groups, EVERYWHERE))),
