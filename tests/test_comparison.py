@@ -183,6 +183,18 @@ def test_a_factor_is_set_against_the_row_that_it_changes(monkeypatch):
     assert factors.cells([(model, model, longer)])[0][2:6] == ["90.0", "–", "–", "–"]
 
 
+def test_more_rounds_are_drawn_as_often_as_the_comparison_fits_into_them(tmp_path):
+    titles = {factors.SKEWED: "skewed"}
+    assert factors.longer(titles, tmp_path) is None
+    for seed in (0, 1):
+        made.record(tmp_path, factors.SKEWED, "oracle", seed, accuracy=0.5)
+        made.record(tmp_path, factors.CHANGED[factors.SKEWED], "oracle-long", seed, accuracy=0.8 + 0.1 * seed)
+    (panel,) = factors.longer(titles, tmp_path).axes
+    curve, ends = panel.lines
+    assert [*curve.get_xdata()] == [*range(60, 961, 60)] and [*ends.get_xdata()] == [60, 60]
+    assert curve.get_ydata()[[0, -1]] == pytest.approx([42.5, 85])  # the mean of two seeds; early ones are halved
+
+
 def test_every_factor_is_in_the_protocol_and_belongs_to_a_row():
     known = {method.label for method in METHODS}
     for federation, changed in factors.CHANGED.items():

@@ -191,8 +191,8 @@ def _settings(method: dict) -> dict:
 
 
 # ---------------------------------------------------------------------- figures
-def _look(method: Method) -> dict:
-    """How a method is drawn; the second of two variants is hollow and dashed."""
+def look_of(method: Method) -> dict:
+    """How a method is drawn, as matplotlib's arguments; the second of two variants is hollow and dashed."""
     others = [each for each in METHODS if canvas.look(each.name) is None]
     colour, marker = canvas.look(method.name) or (canvas.OTHER, canvas.MARKERS[others.index(method)])
     same = [each for each in METHODS if canvas.look(each.name) == (colour, marker)]
@@ -217,7 +217,7 @@ def everywhere(settings: dict[str, Sequence[Row]]) -> Figure:
     for ax, (title, rows) in zip(axes[0], settings.items(), strict=True):
         for row in rows:
             values, y = list(row.values("accuracy").values()), order.index(row.method)
-            ax.plot(values, [y] * len(values), markersize=4, **_look(row.method) | {"linestyle": "none"})
+            ax.plot(values, [y] * len(values), markersize=4, **look_of(row.method) | {"linestyle": "none"})
         ax.set(title=_lines(title), xlabel="accuracy (%)")
         ax.grid(axis="x", alpha=0.3)
     axes[0, 0].set_yticks(range(len(order)), [method.name for method in order])
@@ -239,7 +239,7 @@ def agreement(settings: dict[str, Sequence[Row]]) -> Figure:
             if row.method.kind != "clusters" or row.method.of or runs[0][-1] is None:
                 continue
             mean = np.mean(np.array(runs, float), axis=0)  # without clusters, as before round 1, it is not a number
-            ax.plot(mean, markevery=15, markersize=4, linewidth=1.2, label=row.method.name, **_look(row.method))
+            ax.plot(mean, markevery=15, markersize=4, linewidth=1.2, label=row.method.name, **look_of(row.method))
         ax.set(title=_lines(title), xlabel="round", ylim=(-0.05, 1.05))
     axes[0, 0].set_ylabel("adjusted Rand index")
     names = {label: handle for ax in axes[0] for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
@@ -258,7 +258,7 @@ def traffic(rows: Sequence[Row]) -> Figure:
         sent = row.megabytes()
         if not sent or row.method.of:
             continue  # who trains alone sends nothing
-        ax.plot(sent, row.accuracy, label=row.method.name, **_look(row.method) | {"linestyle": "none"})
+        ax.plot(sent, row.accuracy, label=row.method.name, **look_of(row.method) | {"linestyle": "none"})
     ax.set(xscale="log", xlabel="sent in a whole run, down and up (MB)", ylabel="accuracy (%)")
     for axis in (ax.xaxis.set_major_formatter, ax.xaxis.set_minor_formatter):
         axis(ScalarFormatter())

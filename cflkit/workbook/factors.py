@@ -4,9 +4,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.figure import Figure
+
 from cflkit.engine import metrics
 from cflkit.workbook import protocols, records
-from cflkit.workbook.comparison import METHODS, SETTLING, Row, hundredths, interval, short
+from cflkit.workbook.comparison import METHODS, SETTLING, Row, hundredths, interval, look_of, short
 from cflkit.workbook.measured import measured
 
 ROTATIONS, SKEWED = "common_rot_r20", "common_rot_skew_r20"
@@ -76,6 +80,39 @@ def changes(federation: str = ROTATIONS, folder: Path = records.FOLDER) -> Itera
             base, row = (row_of(label, federation, folder) for label in (factor.base, factor.label))
             if base and row:
                 yield base, row, factor
+
+
+def longer(titles: dict[str, str], folder: Path = records.FOLDER) -> Figure | None:
+    """Accuracy over all rounds of the rows with more of them, mean over seeds; None without such rows.
+
+    A panel for each federation, a point wherever the comparison's rounds are over once more; a vertical line is
+    where the comparison ends.
+
+    Parameters
+    ----------
+    titles : dict of str to str
+        The federations, and what each is called.
+    folder : Path
+        Of the records.
+    """
+    shown = {where: [(base, row) for base, row, factor in changes(where, folder) if factor.change == LONG]
+             for where in CHANGED if where in titles}  # fmt: skip
+    shown = {where: rows for where, rows in shown.items() if rows}
+    if not shown:
+        return None
+    figure, axes = plt.subplots(1, len(shown), figsize=(3.4 * len(shown) + 1, 3.6), sharey=True, squeeze=False)
+    plt.close(figure)
+    for ax, (where, rows) in zip(axes[0], shown.items(), strict=True):
+        for base, row in rows:
+            rounds = range(base.measured.rounds, row.measured.rounds + 1, base.measured.rounds)
+            each = [[100 * run["rounds"][t]["accuracy"] for t in rounds] for run in row.measured.runs]
+            ax.plot(rounds, np.mean(each, axis=0), label=base.method.name, markersize=4, **look_of(base.method))
+        ax.axvline(base.measured.rounds, color="0.5", linestyle=":", linewidth=1)
+        ax.set(title=titles[where], xlabel="round", ylim=(85, 100))
+    axes[0, 0].set_ylabel("accuracy (%)")
+    names = {label: handle for ax in axes[0] for handle, label in zip(*ax.get_legend_handles_labels(), strict=True)}
+    figure.legend(names.values(), names.keys(), loc="outside lower center", ncols=3)
+    return figure
 
 
 def cells(found: list[tuple[Row, Row, Factor]]) -> list[list[str]]:

@@ -95,7 +95,7 @@ def environment(folder: Path, out: Path, benchmarks: Path = BENCHMARKS) -> jinja
     of_folder += [evidence.ready, evidence.score, evidence.gap, evidence.agreeing, evidence.few]
     of_folder += [status.runs, status.repeated, ledger.mark, ledger.tally, ledger.totals, ledger.problems]
     of_folder += [comparison.standings, comparison.ahead, comparison.tuning]
-    of_folder += [comparison.gap_cells, comparison.agreements, factors.changes, served.by_cluster]
+    of_folder += [comparison.gap_cells, comparison.agreements, factors.changes, factors.longer, served.by_cluster]
     templates.globals |= {call.__name__: partial(call, folder=folder) for call in of_folder}
     of_rows: list[Callable] = [comparison.everywhere, comparison.agreement, comparison.traffic]
     of_rows += [comparison.standing_cells, comparison.tuning_cells, comparison.work_cells, comparison.ideas]
