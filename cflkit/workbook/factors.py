@@ -15,7 +15,7 @@ from cflkit.workbook.measured import measured
 
 ROTATIONS, SKEWED = "common_rot_r20", "common_rot_skew_r20"
 CHANGED = {ROTATIONS: "common_rot_why", SKEWED: "common_rot_skew_why"}  # where a federation's changed methods stand
-LONG = "sixteen times the rounds"
+LONG, HANDED = "sixteen times the rounds", "the model goes from client to client"
 
 
 @dataclass(frozen=True)
@@ -51,12 +51,13 @@ FACTORS = (
     Factor("lcfed-weak-centre", "lcfed-weak", "weaker pulls, and clients start from their centre"),
     Factor("lcfed-centre", "lcfed-weak-centre", "all this, and a centre is the mean of those who took part"),
     Factor("fedavg-long", "fedavg", LONG),
+    Factor("fedavg-chained", "fedavg", HANDED),
     Factor("oracle-long", "oracle", LONG),
     Factor("stocfl-strong", "stocfl", "a stronger pull, λ = 0.05", SKEWED),
     Factor("stocfl-chained-weak", "stocfl", "the global model is chained", SKEWED),
     Factor("stocfl-chained", "stocfl-strong", "a stronger pull, and the global model is chained", SKEWED),
     Factor("fedavg-long", "fedavg", LONG, SKEWED),
-    Factor("fedavg-chained", "fedavg", "the model goes from client to client", SKEWED),
+    Factor("fedavg-chained", "fedavg", HANDED, SKEWED),
     Factor("ifca-long", "ifca", LONG, SKEWED),
     Factor("oracle-long", "oracle", LONG, SKEWED),
 )
