@@ -341,7 +341,7 @@ PROTOCOL = [
      and ahead("stocfl-chained-weak", "stocfl", SKEW_WHY) and ahead("stocfl-chained", "stocfl-strong", SKEW_WHY)),
     ("It knows nothing of clusters",
      lambda: every(lambda run: setting("global_update")(run) == "chained", CHAIN, EVERYWHERE)),
-    ("a round lasts as long as 16 rounds of FedAvg, and as 80 where all take part",
+    ("a round lasts as long as 16 rounds of FedAvg, and as 80 rounds where all take part",
      lambda: [[run["config"]["participation"] * CLIENTS for run in row.measured.runs] for row in rows(CHAIN, ROT)]
      == [[16] * 5, [80] * 3]),
     ("Every method that asks for the number of clusters is told the true one",
@@ -544,7 +544,7 @@ SKEWED = [
     ("Yet *StoCFL, chained* is about a point ahead of the true clusters there",
      lambda: ahead("stocfl-chained", "oracle", SHIFT)
      and all(abs(gap - 1) < NEAR for gap in leads("stocfl-chained", "oracle", SHIFT))),
-    ("With a fifth of the clients a round, 60 rounds of a chain last as long as 960 of FedAvg",
+    ("With a fifth of the clients a round, 60 rounds of a chain last as long as 960 rounds of FedAvg",
      lambda: every(lambda run: run["config"]["rounds"] == 960, "fedavg-long", [WHY, SKEW_WHY])
      and every(lambda run: run["config"]["participation"] * CLIENTS * 60 == 960, CHAIN, FIFTH)),
     ("It ends ahead of the chain in both, and with four rotations also ahead of IFCA's 60 rounds",
@@ -559,9 +559,10 @@ SKEWED = [
      lambda: level("ifca-long", "fedavg-long", SKEW_WHY) and every(not_true, "ifca-long", SKEW_WHY)),
     ("in two seeds of three most clients share one of its models",
      lambda: seeds(2, 3, lambda run: run["final"]["sizes"][0] > CLIENTS / 2, "ifca-long", SKEW_WHY)),
-    ("FedAvg sends more than fourteen times what FeSEM sends in 60",
+    ("sends more than fourteen times what FeSEM sends in 60 rounds",
      lambda: 14 < rows("fedavg-long", WHY)[0].megabytes() / standing("rot_r20")["fesem"].megabytes() < 15),
-    ("And with four rotations FeSEM, after these 60, is still ahead", lambda: ahead("fesem", "fedavg-long", WHY)),
+    ("And with four rotations FeSEM is still ahead after its 60 rounds",
+     lambda: ahead("fesem", "fedavg-long", WHY)),
 ]  # fmt: skip
 
 SERVED = [
@@ -653,7 +654,7 @@ CHOICE = [
     ("MD-ICFL, FedGroup and FeSEM send less than half of what IFCA does",
      lambda: all(2 * row.megabytes() < standing(where)["ifca"].megabytes()
                  for where in EVERYWHERE for row in rows(["mdicfl", "fedgroup", "fesem"], where))),
-    ("after 60 rounds of a chain, or 960 of FedAvg, it is not to be told apart from IFCA with as many rounds",
+    ("after 60 rounds of a chain, or 960 rounds of FedAvg, it is not to be told apart from IFCA with as many",
      lambda: level(CHAIN, "ifca", SKEW) and level("fedavg-long", "ifca-long", SKEW_WHY)),
     ("Where clusters call the same images by other names, most methods find them",
      lambda: all(2 * len(grouped_badly(where)) < len(grouping(where)) for where in SHIFT)),
