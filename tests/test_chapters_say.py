@@ -553,6 +553,9 @@ FESEM = [
      lambda: all(behind(f"fesem3-size/{metric}", f"fedavg-equal/{metric}", LONG) for metric in SERVED)),
     ("In no score do three seeds tell them from three that count writers alike",
      lambda: in_scores(level, "fesem3-size", "fesem3", LONG)),
+    ("Robust clustering, with three clusters, is behind that FedAvg in every score and seed, too, and is not",
+     lambda: in_scores(more, "fedavg-equal", "robust", LONG)
+     and in_scores(level, "robust", ["fesem3", "fesem4"], LONG)),
     ("Most accuracies of this table are below print",
      lambda: below_print("fesem-table2-r60", "fesem-table2-r60-macro") > 0.75),
     ("Most mean F1 scores over writers are above it", lambda: below_print("fesem-table2-r60-macro-f1") < 0.5),
