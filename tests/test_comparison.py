@@ -189,10 +189,18 @@ def test_more_rounds_are_drawn_as_often_as_the_comparison_fits_into_them(tmp_pat
     for seed in (0, 1):
         made.record(tmp_path, factors.SKEWED, "oracle", seed, accuracy=0.5)
         made.record(tmp_path, factors.CHANGED[factors.SKEWED], "oracle-long", seed, accuracy=0.8 + 0.1 * seed)
+        made.record(tmp_path, factors.SKEWED, "stocfl", seed, accuracy=0.5)
+        made.record(tmp_path, factors.CHANGED[factors.SKEWED], "stocfl-strong", seed, accuracy=0.6)
     (panel,) = factors.longer(titles, tmp_path).axes
     curve, ends = panel.lines
     assert [*curve.get_xdata()] == [*range(60, 961, 60)] and [*ends.get_xdata()] == [60, 60]
     assert curve.get_ydata()[[0, -1]] == pytest.approx([42.5, 85])  # the mean of two seeds; early ones are halved
+
+
+def test_a_factor_may_be_another_model_of_a_row(tmp_path):
+    made.record(tmp_path, factors.SKEWED, "stocfl-chained", 0, accuracy=0.5, global_accuracy=0.7)
+    assert factors.row_of("fedavg-chained", factors.SKEWED, tmp_path).accuracy == pytest.approx(70)
+    assert factors.row_of("fedavg-chained", factors.ROTATIONS, tmp_path) is None
 
 
 def test_every_factor_is_in_the_protocol_and_belongs_to_a_row():
