@@ -17,9 +17,10 @@ from cflkit.methods.matching import alignable, matched_mean
 class FeSEM(Clustered):
     """Multi-centre federated learning by stochastic expectation maximisation (Long et al. 2022, Algorithm 1).
 
-    Before round 1 every device trains once from a common model, and k-means on the results gives centres and
-    clusters. A round is LOCAL, E, M; the paper's loop E, M, LOCAL read from its last third, which also holds when
-    only some devices take part (E and M then run over those just trained).
+    Before round 1 every device trains once from a common model, as in the first round of the paper's Section 3.1,
+    and k-means on the results gives centres and clusters. A round is LOCAL, E, M, the order of Section 3.1; the
+    listing's loop E, M, LOCAL has the same steps, begun elsewhere. Where only some devices take part, E and M run
+    over those just trained.
 
     Parameters
     ----------
