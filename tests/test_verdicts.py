@@ -368,6 +368,9 @@ def test_printed_numbers_alone_are_internal_consistency(tmp_path):
     wide = {"a": table6 | {"method": "MD-ICFL-1"}, "b": table6 | {"method": "MD-ICFL-2"}}
     both = ledger.judge("mdicfl", {"numbers": wide, "parts": {"p": {"printed_more": ["a", "b"]}}}, tmp_path)
     assert (both.parts[0].value, both.word) == ("-0.02 to +0.08", "internally inconsistent")
+    for within, word in ((0.01, "internally inconsistent"), (0.02, "internally consistent")):
+        near = {"numbers": wide, "parts": {"p": {"printed_more": ["a", "b"], "within": within}}}
+        assert ledger.judge("mdicfl", near, tmp_path).word == word
     assert ledger.says("mdicfl", claim) == "0.94 to 0.95"
     claim["parts"]["q"] = {"printed_above": "a", "than": 0.94}
     assert ledger.judge("mdicfl", claim, tmp_path).word == "internally inconsistent"

@@ -277,7 +277,7 @@ RULES = {
     "below": Rule(1, ("than",)),
     "equals": Rule(1, ("to",)),
     "as_printed": Rule(1, ("number", "within")),
-    "printed_more": Rule(2),
+    "printed_more": Rule(2, may=("within",)),
     "printed_above": Rule(1, ("than",), ("rounded",)),
 }
 SIZES: dict[str, Any] = {

@@ -259,7 +259,8 @@ def _of_print(name: str, kind: str, part: dict, numbers: dict) -> Part:
     else:
         gaps = [a - b for a, b in zip(*(numbers[side] for side in part[kind]), strict=True)]
         ends = sorted({f"{min(gaps):+.2f}", f"{max(gaps):+.2f}"}, key=float)
-        right, told = min(gaps) > 0, " to ".join(ends)
+        right = min(gaps) >= -part["within"] - SLACK if "within" in part else min(gaps) > 0
+        told = " to ".join(ends)
     return Part(name, CONSISTENT if right else INCONSISTENT, told)
 
 
