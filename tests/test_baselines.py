@@ -1,5 +1,7 @@
 """The baselines against rounds computed by hand, against each other, and against what they may send."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -12,8 +14,10 @@ from torch import nn
 from cflkit import federation as federations
 from cflkit import methods, rng
 from cflkit.data.federation import Federation, Samples
+from cflkit.engine.memory import Memory
 from cflkit.engine.sgd import SGD
 from cflkit.methods import IFCA, METHODS, Ditto, FedAvg, FedProx, FedSGD, LocalOnly, OracleClusters, StoCFL
+from cflkit.methods import ifca as ifca_file
 from cflkit.models.flat import Model
 
 # Three clients of 1, 3 and 2 samples, two pixels each.
@@ -300,6 +304,48 @@ def test_the_tie_lasts_while_nobody_is_better_off_with_the_initial_model(fed, di
     assert apart.rounds[1]["sizes"] == [40] and len(apart.rounds[2]["sizes"]) > 1
 
 
+def shares(sim, models):
+    """How many clients have each of the models as the one with the least loss."""
+    data = sim.federation.train
+    places = list(pairwise(data.offset.tolist()))
+    images = [(sim.scorer.pixels(data.pool[data.index[a:b]]), data.y[a:b]) for a, b in places]
+    losses = [[F.cross_entropy(sim.model.forward(m, x), y).item() for m in models] for x, y in images]
+    return np.bincount(np.argmin(losses, 1), minlength=len(models))
+
+
+def test_first_models_are_redrawn_until_each_has_enough_clients(fed, monkeypatch):
+    """A tenth of twelve clients are two; the draws go on where those of distinct models end."""
+    how, took = {"model": "mlp16", "rounds": 1}, []
+    for seed in range(8):
+        sim = simulation(IFCA(k=4, init="redrawn"), fed, seed=seed, **how)
+        draws = iter(sim.task.init(4 * 400).split(4))
+        first = next(n for n, models in enumerate(draws, start=1) if shares(sim, models).min() >= 2)
+        found = sim.method.start(net := sim.network(0, Memory()))["models"]
+        assert torch.equal(found, sim.task.init(4 * first)[-4:])
+        assert net.down == first * 4 * sim.model.size * 12
+        took.append(first)
+    assert min(took) < max(took)
+    monkeypatch.setattr(ifca_file, "DRAWS", max(took) - 1)
+    with pytest.raises(ValueError, match=r"^init = 'redrawn': must be distinct or common here; no draw of"):
+        run(IFCA(k=4, init="redrawn"), fed, seed=took.index(max(took)), **how)
+
+
+def test_redrawn_first_models_that_all_have_enough_clients_at_once_are_the_distinct_ones(fed):
+    for k, seed in ((1, 0), (2, 1)):
+        sim = simulation(IFCA(k=k, init="redrawn"), fed, seed=seed, model="mlp16", rounds=1)
+        plain = run(IFCA(k=k), fed, seed=seed, model="mlp16", rounds=1)
+        same = shares(sim, sim.task.init(k)).min() >= 0.35 * 12
+        assert torch.equal(sim.run().server["models"], plain.server["models"]) == same
+
+
+@pytest.mark.parametrize(
+    "change, says", [({"k": 3}, "k = 3: must be 1, 2 or 4"), ({"share": True}, "share = True: must be False")]
+)
+def test_first_models_are_redrawn_as_the_released_code_can(change, says):
+    with pytest.raises(ValueError, match=f"^{says}"):
+        IFCA(**({"k": 4, "init": "redrawn"} | change))
+
+
 @settings(max_examples=8)
 @given(st.permutations(range(4)), st.sampled_from(["model", "gradient"]))
 def test_permuting_the_models_permutes_the_labels(order, average):
@@ -415,7 +461,7 @@ def test_traffic_of_lenet_is_what_the_tables_say(pictures, method, down, up, onc
         ("ditto", {"weights": 3}, "weights = 3: must be one of n, uniform"),
         ("ifca", {"k": 0}, "k = 0: must be an integer, 1 or more"),
         ("ifca", {"average": "both"}, "average = 'both': must be one of model, gradient"),
-        ("ifca", {"init": "zero"}, "init = 'zero': must be one of distinct, common"),
+        ("ifca", {"init": "zero"}, "init = 'zero': must be one of distinct, common, redrawn"),
         ("ifca", {"share": True, "average": "gradient"}, "share = True: must be False with average='gradient'"),
         ("oracle", {"cluster": (0, -1)}, "cluster = (0, -1): must be a sequence, each an integer, 0 or more"),
         ("ifca", {"K": 3}, "ifca's parameter = 'K': must be one of k, average, share, init (the nearest is k)"),

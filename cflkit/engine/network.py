@@ -64,9 +64,10 @@ class Task:
     optimiser: SGD
     domains: int | None
 
-    def init(self, k: int = 1) -> Tensor:
-        """Draw `k` different initial models (k, P); the first is the same for every method of a comparison."""
-        return torch.stack([self.model.init(rng.torch_seed(self.seed, "init", j)) for j in range(k)])
+    def init(self, k: int = 1, first: int = 0) -> Tensor:
+        """Draw `k` different initial models (k, P), from number `first` on; number 0 is every method's first."""
+        draws = range(first, first + k)
+        return torch.stack([self.model.init(rng.torch_seed(self.seed, "init", j)) for j in draws])
 
 
 class Uploads(dict[str, Rows]):

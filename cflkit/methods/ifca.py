@@ -9,6 +9,9 @@ from cflkit.checks import Count, require
 from cflkit.engine.rows import Pick
 from cflkit.methods.base import Clustered
 
+LEAST = {1: 0.0, 2: 0.35, 4: 0.1}  # by K, the share of clients that each redrawn first model needs (released code)
+DRAWS = 1000  # of first models, before it is given up
+
 
 @dataclass(frozen=True)
 class IFCA(Clustered):
@@ -27,21 +30,26 @@ class IFCA(Clustered):
     share : bool
         Average everything below the decision layer over all clients; only decision layers differ by cluster
         (the paper's weight sharing).
-    init : {"distinct", "common"}
+    init : {"distinct", "common", "redrawn"}
         K different initial models, or K equal ones: in round 1 all clients tie to cluster 0, and later leave it
-        only if it serves them worse than the initial model does.
+        only if it serves them worse than the initial model does. Or K different ones that are drawn again until
+        each is the choice of enough clients, as the authors' code for CIFAR has it: a tenth for K = 4, 35% for
+        K = 2. There a sample of the clients is asked, here everybody.
     """
 
     k: Count = 4
     average: Literal["model", "gradient"] = "model"
     share: bool = False
-    init: Literal["distinct", "common"] = "distinct"
+    init: Literal["distinct", "common", "redrawn"] = "distinct"
     name = "ifca"
 
     def __post_init__(self):
         super().__post_init__()
         ok = not (self.share and self.average == "gradient")
         require(ok, "share", self.share, "False with average='gradient'")
+        if self.init == "redrawn":
+            require(self.k in LEAST, "k", self.k, "1, 2 or 4 with init='redrawn', as in the released code")
+            require(not self.share, "share", self.share, "False with init='redrawn'")
 
     def body(self, model) -> torch.Tensor:
         """Which entries of a vector (P,) are shared: all but the decision layer's."""
@@ -50,11 +58,28 @@ class IFCA(Clustered):
         return body
 
     def start(self, net):
-        models = net.task.init(self.k) if self.init == "distinct" else net.task.init().expand(self.k, -1).clone()
+        if self.init == "redrawn":
+            models = self.redrawn(net)
+        elif self.init == "distinct":
+            models = net.task.init(self.k)
+        else:
+            models = net.task.init().expand(self.k, -1).clone()
         if self.share:
             body = self.body(net.task.model)
             models[:, body] = models[0, body]
         return {"models": models, "assign": torch.full((net.task.clients,), -1)}
+
+    def redrawn(self, net) -> torch.Tensor:
+        """The first K models in a row of draws of which each has enough clients (K, P)."""
+        everybody = torch.arange(net.task.clients) if net.present is None else net.present
+        for draw in range(DRAWS):
+            models = net.task.init(self.k, first=draw * self.k)
+            chosen = net.call(everybody, self.client_choose, down={"models": models})["cluster"].dense()
+            fewest = int(torch.bincount(chosen, minlength=self.k).min())
+            if fewest / len(everybody) >= LEAST[self.k]:
+                return models
+        allowed = f"distinct or common here; no draw of {DRAWS} gave each model {LEAST[self.k]:.0%} of the clients"
+        require(False, "init", self.init, allowed)
 
     def round(self, server, clients, net):
         models, body = server["models"], self.body(net.task.model)

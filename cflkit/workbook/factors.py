@@ -16,6 +16,7 @@ from cflkit.workbook.measured import measured
 ROTATIONS, SKEWED = "common_rot_r20", "common_rot_skew_r20"
 CHANGED = {ROTATIONS: "common_rot_why", SKEWED: "common_rot_skew_why"}  # where a federation's changed methods stand
 LONG, HANDED = "sixteen times the rounds", "the model goes from client to client"
+REDRAWN = "first models drawn until each has a tenth of the clients"
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,7 @@ FACTORS = (
     Factor("fesem-personal", "fesem", "clients go on from their own models"),
     Factor("fesem-random-personal", "fesem-random", "random first clusters, clients go on from their own models"),
     Factor("ifca-common", "ifca", "all first models equal"),
+    Factor("ifca-redrawn", "ifca", REDRAWN),
     Factor("mdicfl-1-distinct", "mdicfl-1", "first models differ"),
     Factor("mdicfl-1-warmup", "mdicfl-1", "ten rounds of FedAvg first"),
     Factor("lcfed-weak", "lcfed", "weaker pulls, µ = λ = 0.01"),
@@ -59,6 +61,7 @@ FACTORS = (
     Factor("fedavg-long", "fedavg", LONG, SKEWED),
     Factor("fedavg-chained", "fedavg", HANDED, SKEWED),
     Factor("ifca-long", "ifca", LONG, SKEWED),
+    Factor("ifca-redrawn", "ifca", REDRAWN, SKEWED),
     Factor("oracle-long", "oracle", LONG, SKEWED),
 )
 
