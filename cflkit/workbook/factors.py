@@ -52,6 +52,8 @@ FACTORS = (
     Factor("lcfed-weak", "lcfed", "weaker pulls, µ = λ = 0.01"),
     Factor("lcfed-weak-centre", "lcfed-weak", "weaker pulls, and clients start from their centre"),
     Factor("lcfed-centre", "lcfed-weak-centre", "all this, and a centre is the mean of those who took part"),
+    Factor("fedcg-one", "fedcg", "one domain"),
+    Factor("fedcg-still", "fedcg", "the student never learns"),
     Factor("fedavg-long", "fedavg", LONG),
     Factor("fedavg-chained", "fedavg", HANDED),
     Factor("oracle-long", "oracle", LONG),
