@@ -539,7 +539,7 @@ FESEM = [
     ("Three centres that weigh writers by their images, as FedAvg does, are behind it in accuracy",
      lambda: all(behind(f"fesem3-size/{metric}", f"fedavg-equal/{metric}", LONG) for metric in SERVED)
      and verdict("fesem-grouping").word == "holds in part"),
-    ("Neither gain nor cost of it is shown here",
+    ("Our seeds show neither gain nor cost of that",
      lambda: verdict("fesem-alike").word == "undecided" and in_scores(level, "fesem1", "fedavg-equal", LONG)
      and in_scores(level, "fesem3", "fesem3-size", LONG)),
     ("in two seeds of three the loss is in one centre of a few writers",
