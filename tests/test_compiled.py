@@ -31,6 +31,7 @@ from cflkit.models.flat import Model
 
 needs_llvm = pytest.mark.skipif(compiled.missing() is not None, reason=str(compiled.missing()))
 CLASSES = 5
+POOLS = {"max": nn.MaxPool2d, "mean": nn.AvgPool2d}
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -42,7 +43,10 @@ def cache_folder(tmp_path_factory):
 
 
 def network(parts, shape, dtype=torch.float64, seed=0):
-    """A Sequential of layers given in short: (filters, kernel, padding, relu, pool) or (units, relu)."""
+    """A Sequential of layers given in short: (filters, kernel, padding, relu, pool) or (units, relu).
+
+    `pool` is "max", "mean" or "".
+    """
     if dtype is not None:  # else a Model makes it, and has set both
         torch.manual_seed(seed)
     found, (c, h, w), flat = [], shape, False
@@ -50,9 +54,9 @@ def network(parts, shape, dtype=torch.float64, seed=0):
         if len(part) == 5:
             filters, kernel, padding, relu, pool = part
             conv = nn.Conv2d(c, filters, kernel, padding=padding)
-            found += [conv] + [nn.ReLU()] * relu + [nn.MaxPool2d(2)] * pool
+            found += [conv] + [nn.ReLU()] * relu + ([POOLS[pool](2)] if pool else [])
             sides = zip((h, w), conv.padding, conv.kernel_size, strict=True)
-            h, w = ((side + 2 * p - k + 1) // (1 + pool) for side, p, k in sides)
+            h, w = ((side + 2 * p - k + 1) // (2 if pool else 1) for side, p, k in sides)
             c = filters
             if min(h, w) < 1:
                 raise ValueError("a kernel is larger than the image")
@@ -93,12 +97,17 @@ def kernels(net_shape, dtype=torch.float64, machine=0, winograd=False):
     return Kernels(plan, dtype, library.machines()[machine])
 
 
-SMALL = (((4, 3, 1, True, True), (7, (2, 3), (0, 1), True, False), (9, True), (CLASSES, False)), (2, 6, 7))
+def small(filters, other, pool):
+    return ((filters, 3, 1, True, pool), (other, (2, 3), (0, 1), True, ""), (9, True), (CLASSES, False)), (2, 6, 7)
+
+
+SMALL, SMALL_MEANS = (small(4, 7, pool) for pool in ("max", "mean"))
 # filters for whole vectors: here the lanes are channels
-WIDE = (((32, 3, 1, True, True), (16, (2, 3), (0, 1), True, False), (9, True), (CLASSES, False)), (2, 6, 7))
+WIDE, WIDE_MEANS = (small(32, 16, pool) for pool in ("max", "mean"))
+KINDS = {"images": SMALL, "channels": WIDE, "images, means": SMALL_MEANS, "channels, means": WIDE_MEANS}
 every = pytest.mark.parametrize(("net_shape", "winograd"), [
     pytest.param(net_shape, winograd, id=f"{name}{', tiles' * winograd}")
-    for name, net_shape in {"images": SMALL, "channels": WIDE}.items() for winograd in (False, True)
+    for name, net_shape in KINDS.items() for winograd in (False, True)
 ])  # fmt: skip
 
 
@@ -120,7 +129,7 @@ def test_our_networks_are_lists_of_layers(name, shape):
     ((16, 16), 2, 1, True), ((), 1, 0, False),
 ])  # fmt: skip
 def test_where_channels_are_in_the_lanes(filters, kernel, padding, wide):
-    parts = [*((k, kernel, padding, True, False) for k in filters), (CLASSES, False)]
+    parts = [*((k, kernel, padding, True, "") for k in filters), (CLASSES, False)]
     assert plan_of(network(parts, (1, 6, 6)), (1, 6, 6)).wide == wide
 
 
@@ -161,7 +170,11 @@ def _behind(*parts, into=4):
     _behind(nn.Conv2d(1, 2, 1), nn.Conv2d(2, 2, 1, groups=2), into=8),
     _behind(nn.Conv2d(1, 1, 1), nn.BatchNorm2d(1)),
     _behind(nn.Conv2d(1, 1, 1), nn.Dropout(0.5)),
-    _behind(nn.Conv2d(1, 1, 1), nn.AvgPool2d(2), into=1),
+    _behind(nn.Conv2d(1, 1, 1), nn.AvgPool2d(2, divisor_override=3), into=1),
+    _behind(nn.Conv2d(1, 1, 1), nn.AvgPool2d(2, stride=1), into=1),
+    _behind(nn.Conv2d(1, 1, 1), nn.AvgPool2d(2, ceil_mode=True), into=1),
+    _behind(nn.Conv2d(1, 1, 1), nn.AvgPool2d(2, padding=1)),
+    _behind(nn.Conv2d(1, 1, 1), nn.AvgPool2d(2), nn.ReLU(), into=1),
     _behind(nn.Conv2d(1, 1, 1), nn.MaxPool2d(2, stride=1), into=1),
     _behind(nn.Conv2d(1, 1, 1), nn.MaxPool2d(3, stride=2, padding=1), into=1),
     _behind(nn.Conv2d(1, 1, 1), nn.MaxPool2d(2, ceil_mode=True), into=1),
@@ -261,7 +274,7 @@ def test_bands_of_rows(filters, monkeypatch, tmp_path):
     from cflkit.engine.fast.compiled import winograd
 
     shape = (2, 21, 12)
-    parts = (filters[0], 5, 2, True, True), (filters[1], (2, 3), 0, True, True), (CLASSES, False)
+    parts = (filters[0], 5, 2, True, "max"), (filters[1], (2, 3), 0, True, "mean"), (CLASSES, False)
     net = network(parts, shape)
     plan, (x, y) = with_tiles(plan_of(net, shape)), images(5, shape)
     found, expected = [], gradient(net, x, y)
@@ -282,7 +295,7 @@ sides = st.integers(1, 5)
 def convs(filters, sides, most):
     """Convolutions with kernels of these sides, and `most` zeros around an image or less."""
     kernel, padding = st.one_of(sides, st.tuples(sides, sides)), st.one_of(st.integers(0, most), st.just((most, 0)))
-    return st.tuples(filters, kernel, padding, st.booleans(), st.booleans())
+    return st.tuples(filters, kernel, padding, st.booleans(), st.sampled_from(["", "max", "mean"]))
 
 
 @st.composite
@@ -296,7 +309,7 @@ def networks(draw):
 
 @needs_llvm
 @settings(max_examples=30)
-@example((((1, 2, 0, False, False), (1, 1, (2, 0), False, False), (2, False)), (1, 2, 3)), 1, 0, False)  # one row
+@example((((1, 2, 0, False, ""), (1, 1, (2, 0), False, ""), (2, False)), (1, 2, 3)), 1, 0, False)  # one row
 @given(networks(), st.integers(1, 40), st.integers(0, 1), st.booleans())
 def test_outputs_and_gradients(drawn, n, machine, winograd):
     parts, shape = drawn
@@ -330,7 +343,7 @@ optimisers = st.builds(
 
 @needs_llvm
 @settings(max_examples=12)
-@given(st.data(), st.sampled_from([SMALL, WIDE]), optimisers,
+@given(st.data(), st.sampled_from([*KINDS.values()]), optimisers,
        st.lists(st.integers(1, 37), min_size=1, max_size=10), st.booleans(), st.booleans())  # fmt: skip
 def test_ten_steps_as_torch_takes_them(data, net_shape, optimiser, sizes, shifted, winograd):
     net = network(*net_shape, seed=data.draw(st.integers(0, 9)))
@@ -393,7 +406,7 @@ def test_single_precision_but_for_ties(name, n):
 @needs_llvm
 @pytest.mark.parametrize("relu", [True, False])
 def test_of_equal_pixels_the_first_is_taken(relu):
-    parts, shape = ((3, 2, 0, relu, True), (CLASSES, False)), (1, 9, 8)
+    parts, shape = ((3, 2, 0, relu, "max"), (CLASSES, False)), (1, 9, 8)
     net = network(parts, shape)
     with torch.no_grad():  # whole numbers: sums are exact, and many windows have several largest pixels
         for p in net[0].parameters():
@@ -413,9 +426,9 @@ def test_of_equal_pixels_the_first_is_taken(relu):
 @every
 def test_what_is_not_finite_passes_through(net_shape, winograd, value, place):
     """In single precision PyTorch does not multiply the zeros around an image, and wide kernels never do."""
-    dtype = torch.float64 if net_shape is SMALL else torch.float32
+    dtype = torch.float64 if net_shape in (SMALL, SMALL_MEANS) else torch.float32
     net, code = network(*net_shape, dtype), kernels(net_shape, dtype, winograd=winograd)
-    x, y = images(18, SMALL[1], dtype)
+    x, y = images(18, SMALL[1], dtype, seed=2)  # in which every filter is alive in some place
     if place == "pixel":
         x[17, 1, 2, 3] = value  # the last image, which spare lanes repeat
     else:
@@ -447,7 +460,7 @@ def test_what_is_not_finite_passes_through(net_shape, winograd, value, place):
 
 @needs_llvm
 def test_a_pixel_that_is_not_a_number_wins_its_window():
-    parts, shape = ((1, 1, 0, True, True), (2, False)), (1, 2, 2)
+    parts, shape = ((1, 1, 0, True, "max"), (2, False)), (1, 2, 2)
     net = network(parts, shape)
     code = Kernels(plan_of(net, shape), torch.float64, library.machines()[0])
     for pixel in range(4):

@@ -2,6 +2,7 @@
 
 import copy
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 
 import torch
@@ -40,6 +41,23 @@ class Pixels:
         return x if self._plain else x.sub_(self.mean).div_(self.std)
 
 
+@dataclass(frozen=True)
+class Changed:
+    """Pixels as a model sees them, changed once more."""
+
+    pixels: Callable[[Tensor], Tensor]
+    change: Callable[[Tensor], Tensor]
+
+    @property
+    def device(self) -> torch.device:
+        """Where they are."""
+        return self.pixels.device
+
+    def __call__(self, raw: Tensor) -> Tensor:
+        """Normalise and change pool rows (n, C, H, W)."""
+        return self.change(self.pixels(raw))
+
+
 class Data:
     """The training images of a chunk of clients, and nothing else.
 
@@ -49,7 +67,7 @@ class Data:
         The clients' training sets.
     clients : sequence of int
         Which of them this chunk holds (m).
-    pixels : Pixels
+    pixels : Pixels or Changed
         Turns raw pool rows into what a model sees.
     classes : int
         Number of labels.
@@ -57,7 +75,7 @@ class Data:
         Which of each client's images, if only some are meant.
     """
 
-    def __init__(self, samples: Samples, clients: Sequence[int], pixels: Pixels, classes: int,
+    def __init__(self, samples: Samples, clients: Sequence[int], pixels: Pixels | Changed, classes: int,
                  positions: list[Tensor] | None = None):  # fmt: skip
         self.clients, self.classes = list(clients), classes
         self._samples, self._pixels, self._positions = samples, pixels, positions
@@ -103,6 +121,12 @@ class Data:
         part = copy.copy(self)
         part._moved = [(raw, label(i, y)) for i, (raw, y) in enumerate(self._moved)]
         part.kept = {}
+        return part
+
+    def changed(self, change: Callable[[Tensor], Tensor]) -> "Data":
+        """The same clients and labels, with ``change(x)`` (n, C, H, W) in place of images x."""
+        part = copy.copy(self)
+        part._pixels, part.kept = Changed(self._pixels, change), {}
         return part
 
     def split(self, share: float, seed: int) -> tuple["Data", "Data"]:

@@ -1,7 +1,7 @@
 """FedCG (Caldarola et al. 2021): domains per image, domain-specific residuals, and a graph between them."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Literal
 
@@ -13,6 +13,9 @@ from torch.func import functional_call
 from cflkit import rng
 from cflkit.checks import Count, Unit, Weight, require
 from cflkit.engine import metrics
+from cflkit.engine.clients import Data
+from cflkit.engine.local import Local
+from cflkit.engine.rows import Part
 from cflkit.methods.base import Method, kmeans, one_for_all
 from cflkit.methods.graph_layers import (
     DomainClassifier,
@@ -22,6 +25,7 @@ from cflkit.methods.graph_layers import (
     hamming,
     pieces,
     replaced,
+    standardised,
 )
 from cflkit.models.flat import Model
 
@@ -39,7 +43,7 @@ class FedCG(Method):
     refreshed, and follows Eq. (6) after every round from then on; there is one A, from the parameters of all graph
     layers together, and no gradient goes through it; W starts at the identity and every lambda at 1; scales and
     offsets of a normalisation start a little above 1 and 0, each domain's at its own; the student sees the batches
-    of the network, in the same pass. Normalisation by batch or by running statistics is the model's choice
+    of the network. Normalisation by batch or by running statistics is the model's choice
     (``leaf_celeba`` or ``leaf_celeba_running``).
 
     Parameters
@@ -106,10 +110,10 @@ class FedCG(Method):
         require(enough, "domains", self.domains, f"at most the number of clients, {task.clients}, for k-means")
 
     # what a cache holds outlives its method: few networks, since a full W is large
-    @lru_cache(maxsize=2)  # noqa: B019
-    def network(self, base: Model, shape: tuple[int, int, int]) -> Model:
-        """The graph network around `base`, for images of that shape (C, H, W); its vectors hold all of it."""
-        pool = self.pool if self.clusters == "classifier" else None
+    @lru_cache(maxsize=4)  # noqa: B019
+    def network(self, base: Model, shape: tuple[int, int, int], alone: bool = False) -> Model:
+        """The graph network around `base`, for images of that shape (C, H, W); `alone` is without the student."""
+        pool = self.pool if self.clusters == "classifier" and not alone else None
         options = {name: getattr(self, name) for name in
                    ("domains", "layers", "soft", "gcn", "activation", "lam", "learn_lam", "residual")}  # fmt: skip
         return base.like(lambda: GraphNetwork(base.make(), shape, pool=pool, **options))
@@ -190,14 +194,25 @@ class FedCG(Method):
     def client(self, down, memory, data, local):
         graph = self.network(local.model, data.shape)
         parts = self.parts(graph)
-        begin = torch.cat([down[name] for name in parts])
         domain = self.label(down, data, local.model)
-        objective = partial(self.objective, data.classes, self.lr_student / local.optimiser.lr)
         # a label carries the image's domain too
         tagged = data.relabelled(lambda i, y: y + data.classes * domain[i])
-        trained = local.sgd(begin, tagged, objective=objective, model=graph).dense()
+        network = self.network(local.model, data.shape, alone=True)
+        begin = torch.cat([down[name] for name in parts if name != "student"])
+        trained = local.sgd(begin, tagged, objective=partial(self.objective, data.classes), model=network).dense()
+        up = {name: trained[:, span] for name, span in self.parts(network).items() if name != "A"}
+        if "student" in parts:
+            up["student"] = self.learn(down["student"], data.relabelled(lambda i, y: domain[i]), local)
         counts = torch.stack([F.one_hot(d, self.domains).sum(0) for d in domain])
-        return {name: trained[:, span] for name, span in parts.items() if name != "A"} | {"images": counts}
+        return up | {"images": counts}
+
+    def learn(self, student: Tensor, labelled: Data, local: Local) -> Part | Tensor:
+        """Eq. (3): the student on the network's batches. They share no parameter, so each is trained by itself."""
+        if self.lr_student == 0:
+            return student.expand(len(labelled), -1)
+        slowly = replace(local.optimiser, lr=self.lr_student)
+        classifier = self.classifier(local.model, labelled.shape)
+        return local.sgd(student, labelled.changed(standardised), optimiser=slowly, model=classifier)
 
     def label(self, down, data, base: Model) -> Sequence[Tensor]:
         """The domain of every image (n_i,) of each client; none of them changes during a round."""
@@ -206,22 +221,17 @@ class FedCG(Method):
             return torch.cat(tags).to(base.device).split(data.sizes.tolist())
         if self.clusters == "kmeans":
             return down["cluster"].repeat_interleave(data.sizes).to(base.device).split(data.sizes.tolist())
-        classifier = self.classifier(base, data.shape)
         with torch.no_grad():
-            each = (pieces(data[i][0]) for i in range(len(data)))
-            return [torch.cat([classifier.forward(down["teacher"], x).argmax(1) for x in own]) for own in each]
+            return [self.tell(down["teacher"], data[i][0], base).argmax(1) for i in range(len(data))]
 
-    def objective(self, classes: int, ratio: float, module: GraphNetwork, x: Tensor, tagged: Tensor) -> Tensor:
-        """Loss of a batch: the network's, and the student's (Eq. 3) times lr_student / lr.
+    def tell(self, vector: Tensor, x: Tensor, base: Model) -> Tensor:
+        """Logits (n, D) of a domain classifier on images `x`."""
+        classifier = self.classifier(base, x.shape[1:])
+        return torch.cat([classifier.forward(vector, standardised(piece)) for piece in pieces(x)])
 
-        The two share no parameter, so each follows its own gradient; and plain SGD, with or without momentum, is
-        linear in the gradient, so a step of lr on a loss times lr_student / lr is a step of lr_student.
-        """
-        domain, y = tagged // classes, tagged % classes
-        loss = F.cross_entropy(module(x, domain), y)
-        if module.student is not None:
-            loss = loss + ratio * F.cross_entropy(module.student(x), domain)
-        return loss
+    def objective(self, classes: int, module: GraphNetwork, x: Tensor, tagged: Tensor) -> Tensor:
+        """Loss of a batch, each image in its domain."""
+        return F.cross_entropy(module(x, tagged // classes), tagged % classes)
 
     # ------------------------------------------------------------------ looking
     def serve(self, server, clients, net):
@@ -230,6 +240,8 @@ class FedCG(Method):
     def predict(self, model: Model, vector: Tensor, x: Tensor, domain: Tensor | None = None) -> Tensor:
         """Logits (n, classes) on images `x`, in the student's domains or in the given ones, (n,) or (n, D)."""
         graph = self.network(model, x.shape[1:])
+        if domain is None and self.clusters == "classifier":
+            domain = graph.module.chosen(self.tell(vector[graph.span("student.")], x, model))
         return functional_call(graph.lent().eval(), graph.views(vector), (x, domain))
 
     def log(self, server):

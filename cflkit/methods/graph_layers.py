@@ -22,8 +22,8 @@ class DomainClassifier(nn.Module):
     """Tells D domains apart: convolutions 3 x 3, 32 and 64, average pooling, linear (Section 4.1).
 
     The paper does not say over what it pools: 2 x 2 pixels ("local"), which keeps where things are, or the whole
-    image ("global"), where most untrained classifiers put nearly every image in one domain. Every image, of that
-    `shape` (C, H, W), is standardised first.
+    image ("global"), where most untrained classifiers put nearly every image in one domain. Images, of that
+    `shape` (C, H, W), come :func:`standardised`.
     """
 
     def __init__(self, shape: tuple[int, int, int], domains: int, pool: str):
@@ -38,10 +38,19 @@ class DomainClassifier(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Logits ``(n, D)`` of images ``(n, C, H, W)``."""
-        x = F.layer_norm(x, x.shape[1:])
         x = F.relu(self.conv2(F.relu(self.conv1(x))))
         x = x.mean((2, 3)) if self.pool == "global" else pooled(x).flatten(1)
         return self.decision(x)
+
+    def layers(self) -> list[nn.Module]:
+        """The same network as a list of modules, one after the other."""
+        pooling = nn.AdaptiveAvgPool2d(1) if self.pool == "global" else nn.AvgPool2d(2)
+        return [self.conv1, nn.ReLU(), self.conv2, nn.ReLU(), pooling, nn.Flatten(), self.decision]
+
+
+def standardised(x: Tensor) -> Tensor:
+    """Give each of the images (n, C, H, W) mean 0 and variance 1."""
+    return F.layer_norm(x, x.shape[1:])
 
 
 def pooled(x: Tensor) -> Tensor:
@@ -219,7 +228,10 @@ class GraphNetwork(nn.Module):
         """Domains of test images: the student's weights (n, D), or its choices (n,); all alike without one."""
         if self.student is None:
             return x.new_full((len(x), self.domains), 1 / self.domains)
-        logits = torch.cat([self.student(piece) for piece in pieces(x)])
+        return self.chosen(torch.cat([self.student(standardised(piece)) for piece in pieces(x)]))
+
+    def chosen(self, logits: Tensor) -> Tensor:
+        """The weights of domains, or the choices, that a student's logits (n, D) stand for."""
         return logits.softmax(1) if self.soft else logits.argmax(1)
 
 

@@ -171,13 +171,12 @@ def fedcg() -> dict:
         method, memory = FedCG(domains=4, refresh=4, lr_student=rate), Memory()
         sim = Simulation(method, fed, **setting)
         x, tag = sim.scorer.pixels(fed.train.pool[fed.train.index]), fed.train.tag
-        classifier = method.classifier(sim.model, fed.shape)
         server, rounds = method.start(sim.network(0, memory)), []
         for t in range(sim.rounds + 1):
             if t:
                 server = method.round(server, sim.schedule[t - 1], sim.network(t, memory))
             with torch.no_grad():
-                domain = classifier.forward(server["teacher"], x).argmax(1)
+                domain = method.tell(server["teacher"], x, sim.model).argmax(1)
             rounds.append(torch.bincount(4 * tag + domain, minlength=16).view(4, 4).tolist())
         ways[name] = rounds
     return ways | {"refresh": 4}

@@ -102,7 +102,8 @@ class Places:
     values : list of Buffer
         The images, then the outputs of each layer, with the zeros that the next one wants around them.
     winners : list of Buffer or None
-        Which of the four pixels of each window is the largest; 4 if none is positive and ReLU follows.
+        Which of the four pixels of each window is the largest; 4 if none is positive and ReLU follows. Of a mean
+        the sum of 1, 2, 4 and 8 for those that ReLU lets through.
     slopes : list of Buffer
         Derivatives of the loss by the values.
     full : list of Buffer or None
@@ -232,6 +233,9 @@ def convolve(f: Kernel, layer: Conv, source: Buffer, target: Buffer, winners: Bu
 
 def pool(f: Kernel, layer: Conv, values: list, spot: tuple, target: Buffer, winners: Buffer) -> None:
     """Store the largest of four pixels, the first of equals, or one that is not a number; and which it was."""
+    if layer.pool == "mean":
+        average(f, layer, values, spot, target, winners)
+        return
     best, place = values[0], f.constant(0, f.code.places)
     for i, value in enumerate(values[1:], 1):
         larger = f.b.or_(f.b.fcmp_ordered(">", value, best), f.b.fcmp_unordered("uno", value, value))
@@ -243,6 +247,19 @@ def pool(f: Kernel, layer: Conv, values: list, spot: tuple, target: Buffer, winn
         best = f.rectified(best, best)
     f.put(best, target, target.inside(*spot))
     f.put(place, winners, winners.at(*spot))
+
+
+def average(f: Kernel, layer: Conv, values: list, spot: tuple, target: Buffer, passed: Buffer) -> None:
+    """Store the mean of four pixels after ReLU, and which of them it lets through."""
+    zero, none = f.constant(0.0), f.constant(0, f.code.places)
+    bits = [f.constant(1 << i, f.code.places) for i in range(4)]
+    if layer.relu:
+        bits = [f.b.select(f.b.fcmp_ordered("<=", value, zero), none, bit)
+                for value, bit in zip(values, bits, strict=True)]  # fmt: skip
+        values = [f.rectified(value, value) for value in values]
+    upright = [f.b.fadd(values[i], values[i + 2]) for i in range(2)]
+    f.put(f.b.fmul(f.b.fadd(*upright), f.constant(0.25)), target, target.inside(*spot))
+    f.put(f.b.or_(f.b.or_(*bits[:2]), f.b.or_(*bits[2:])), passed, passed.at(*spot))
 
 
 def spread(f: Kernel, layer: Conv, target: Buffer, winners: Buffer | None, slopes: Buffer, full: Buffer) -> None:
@@ -261,6 +278,12 @@ def spread(f: Kernel, layer: Conv, target: Buffer, winners: Buffer | None, slope
 def through(f: Kernel, layer: Conv, slope: ir.Value, spot: tuple, target: Buffer, winners: Buffer | None) -> tuple:
     """Put a derivative where it belongs in a window: the window's four, or one, and what passes through ReLU."""
     zero = f.constant(0.0)
+    if layer.pool == "mean":
+        passed, none = f.get(winners, winners.at(*spot), f.code.places), f.constant(0, f.code.places)
+        bits = [f.b.and_(passed, f.constant(1 << i, f.code.places)) for i in range(4)]
+        quarter = f.b.fmul(slope, f.constant(0.25))
+        parts = [f.b.select(f.b.icmp_signed("==", bit, none), zero, quarter) for bit in bits]
+        return parts, f.b.fadd(f.b.fadd(*parts[:2]), f.b.fadd(*parts[2:]))
     if layer.pool:
         place = f.get(winners, winners.at(*spot), f.code.places)
         here = [f.b.icmp_signed("==", place, f.constant(i, f.code.places)) for i in range(5)]

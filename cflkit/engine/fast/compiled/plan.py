@@ -9,11 +9,13 @@ then PyTorch trains.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Literal
 
 from torch import nn
 
 Shape = tuple[int, int, int]
 FILTERS = 16  # numbers in the widest vector
+POOLS: dict[type, Literal["max", "mean"]] = {nn.MaxPool2d: "max", nn.AvgPool2d: "mean"}
 TILES = {3: 4, 5: 4}  # how many outputs in a row share their products with a kernel of so many columns
 
 
@@ -31,8 +33,10 @@ class Conv:
         Height and width of the kernel; zeros added on every side, above and below, left and right.
     weight, bias : int
         Where weights (filters, channels, height, width) and biases (filters,) begin in the model's vector.
-    relu, pool : bool
-        Whether ReLU and 2 x 2 max-pooling follow.
+    relu : bool
+        Whether ReLU follows.
+    pool : {"", "max", "mean"}
+        Which 2 x 2 pooling follows, if any; ReLU comes before a mean.
     tile : int
         How many outputs in a row are computed together, with fewer products
         (:mod:`cflkit.engine.fast.compiled.winograd`); 1 for each by itself.
@@ -45,7 +49,7 @@ class Conv:
     weight: int
     bias: int
     relu: bool = False
-    pool: bool = False
+    pool: Literal["", "max", "mean"] = ""
     tile: int = 1
 
     @cached_property
@@ -177,14 +181,14 @@ def read(parts: Sequence[nn.Module], shape: Shape, begins: dict) -> tuple[Conv |
         here = layers[-1].out if layers else tuple(shape)
         if type(part) is nn.Flatten and (part.start_dim, part.end_dim) == (1, -1):
             flat = True
-        elif type(part) is nn.ReLU and layers:
+        elif type(part) is nn.ReLU and layers and not (isinstance(layers[-1], Conv) and layers[-1].pool == "mean"):
             layers[-1] = replace(layers[-1], relu=True)
         elif type(part) is nn.Linear and flat and part.bias is not None:
             if part.in_features != here[0] * here[1] * here[2]:
                 return None
             layers.append(Dense(part.in_features, part.out_features, begins[part.weight], begins[part.bias]))
-        elif type(part) is nn.MaxPool2d and not flat and layers and _halves(part) and not layers[-1].pool:
-            layers[-1] = replace(layers[-1], pool=True)
+        elif type(part) in POOLS and not flat and layers and _halves(part) and not layers[-1].pool:
+            layers[-1] = replace(layers[-1], pool=POOLS[type(part)])
             if min(layers[-1].out) < 1:
                 return None
         elif type(part) is nn.Conv2d and not flat and _plain(part) and part.in_channels == here[0]:
@@ -214,7 +218,9 @@ def _plain(conv: nn.Conv2d) -> bool:
     return plain and conv.bias is not None and conv.padding_mode == "zeros" and not isinstance(conv.padding, str)
 
 
-def _halves(pool: nn.MaxPool2d) -> bool:
-    plain = pool.dilation in (1, (1, 1)) and pool.padding in (0, (0, 0))
+def _halves(pool: nn.MaxPool2d | nn.AvgPool2d) -> bool:
     sides = pool.kernel_size in (2, (2, 2)) and pool.stride in (2, (2, 2))
-    return plain and sides and not pool.ceil_mode and not pool.return_indices
+    whole = sides and pool.padding in (0, (0, 0)) and not pool.ceil_mode
+    if isinstance(pool, nn.AvgPool2d):
+        return whole and pool.divisor_override is None
+    return whole and pool.dilation in (1, (1, 1)) and not pool.return_indices
