@@ -333,6 +333,9 @@ PROTOCOL = [
      lambda: seeds(4, 5, one_kind_after(1), "fedcg", "rot_r20")),
     ("in the fifth after its second", lambda: seeds(5, 5, one_kind_after(2), "fedcg", "rot_r20")),
     ("So FedCG is not to be told apart from FedAvg", lambda: level("fedcg", "fedavg", "rot_r20")),
+    ("nor from [itself with one domain](comparison-factors)", lambda: level("fedcg-one", "fedcg", WHY)),
+    ("finds the four rotations in all three seeds", lambda: seeds(3, 3, true, "fedcg-kmeans", WHY)),
+    ("All domains weigh alike, and it ends behind FedAvg", lambda: behind("fedcg-kmeans", "fedavg", WHY)),
     ("a device begins each time with the model of its cluster, and a centre is the mean of those who took part",
      lambda: differ_in(*LCFED) == {"start_from", "average", "mu", "lam"}
      and every(lambda run: (setting("start_from")(run), setting("average")(run)) == ("centre", "sampled"),
