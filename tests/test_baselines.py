@@ -330,16 +330,20 @@ def test_first_models_are_redrawn_until_each_has_enough_clients(fed, monkeypatch
         run(IFCA(k=4, init="redrawn"), fed, seed=took.index(max(took)), **how)
 
 
-def test_redrawn_first_models_that_all_have_enough_clients_at_once_are_the_distinct_ones(fed):
-    for k, seed in ((1, 0), (2, 1)):
-        sim = simulation(IFCA(k=k, init="redrawn"), fed, seed=seed, model="mlp16", rounds=1)
-        plain = run(IFCA(k=k), fed, seed=seed, model="mlp16", rounds=1)
-        same = shares(sim, sim.task.init(k)).min() >= 0.35 * 12
-        assert torch.equal(sim.run().server["models"], plain.server["models"]) == same
+def test_redrawn_first_models_that_both_have_enough_clients_at_once_are_the_distinct_ones(fed):
+    """35% of twelve clients are more than four."""
+    found = set()
+    for seed in range(6):
+        sim = simulation(IFCA(k=2, init="redrawn"), fed, seed=seed, model="mlp16", rounds=1)
+        plain = run(IFCA(k=2), fed, seed=seed, model="mlp16", rounds=1)
+        fewest = shares(sim, sim.task.init(2)).min()
+        assert torch.equal(sim.run().server["models"], plain.server["models"]) == (fewest > 4)
+        found.add(fewest)
+    assert {4, 5} <= found  # either side of the share
 
 
 @pytest.mark.parametrize(
-    "change, says", [({"k": 3}, "k = 3: must be 1, 2 or 4"), ({"share": True}, "share = True: must be False")]
+    "change, says", [({"k": 3}, "k = 3: must be 2 or 4"), ({"share": True}, "share = True: must be False")]
 )
 def test_first_models_are_redrawn_as_the_released_code_can(change, says):
     with pytest.raises(ValueError, match=f"^{says}"):

@@ -9,7 +9,7 @@ from cflkit.checks import Count, require
 from cflkit.engine.rows import Pick
 from cflkit.methods.base import Clustered
 
-LEAST = {1: 0.0, 2: 0.35, 4: 0.1}  # by K, the share of clients that each redrawn first model needs (released code)
+LEAST = {2: 0.35, 4: 0.1}  # by K, the share of clients that each redrawn first model needs (released code)
 DRAWS = 1000  # of first models, before it is given up
 
 
@@ -48,7 +48,7 @@ class IFCA(Clustered):
         ok = not (self.share and self.average == "gradient")
         require(ok, "share", self.share, "False with average='gradient'")
         if self.init == "redrawn":
-            require(self.k in LEAST, "k", self.k, "1, 2 or 4 with init='redrawn', as in the released code")
+            require(self.k in LEAST, "k", self.k, "2 or 4 with init='redrawn', as in the released code")
             require(not self.share, "share", self.share, "False with init='redrawn'")
 
     def body(self, model) -> torch.Tensor:
