@@ -197,7 +197,7 @@ class FedCG(Method):
         domain = self.label(down, data, local.model)
         # a label carries the image's domain too
         tagged = data.relabelled(lambda i, y: y + data.classes * domain[i])
-        network = self.network(local.model, data.shape, alone=True)
+        network = self.network(local.model, data.shape, alone=True) if "student" in parts else graph
         begin = torch.cat([down[name] for name in parts if name != "student"])
         trained = local.sgd(begin, tagged, objective=partial(self.objective, data.classes), model=network).dense()
         up = {name: trained[:, span] for name, span in self.parts(network).items() if name != "A"}
