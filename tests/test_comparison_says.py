@@ -459,11 +459,11 @@ STARTS = [
      lambda: every(true, "lcfed-weak", WHY) and every(lambda run: ari(run) < SHORT, "lcfed-weak-centre", WHY)),
     ("IFCA with equal ones never splits",
      lambda: every(lambda run: first_split(run) == math.inf, "ifca-common", WHY)),
-    ("Here [the first draw does](comparison-factors), in all three seeds with even labels and with skewed ones",
+    ("Here [the first draw passes](comparison-factors), in all three seeds with even labels and with skewed ones",
      lambda: all(seeds(3, 3, drawn_once, "ifca-redrawn", where) for where in (WHY, SKEW_WHY))),
     ("So that is not what IFCA lacks: its clusters go wrong later",
      lambda: every(not_true, "ifca-redrawn", [WHY, SKEW_WHY])),
-    ("For MD-ICFL first models have no plain effect, nor have ten rounds of FedAvg before them",
+    ("For back-search first models have no plain effect, nor have ten rounds of FedAvg before them",
      lambda: all(level(["mdicfl-1-distinct", "mdicfl-1-warmup"], "mdicfl-1", WHY, metric)
                  for metric in ("accuracy", "ari"))),
     ("Here different ones find more of the true clusters than equal ones, on the mean over seeds",
