@@ -792,13 +792,13 @@ STOCFL = [
      lambda: agree("agrees", TABLE1_SMALL, "StoCFL, chained", "FedAvg, chained")),
     ("of the clients a first seed points the same way",
      lambda: agree("seems to agree", TABLE1_HALF, "StoCFL, chained", "FedAvg, chained", "FedProx", "Ditto")),
-    ("Without it so do FedProx and, with fewer seeds, Ditto and IFCA with two models; IFCA with four ends above",
-     lambda: max(count(row, SMALL_CROWD) for row in ("ditto", "ifca2")) < count("fedprox", SMALL_CROWD) == 3
-     and all(agreement(TABLE1_SMALL, row).endswith(("agrees", "agree"))
-                 for row in ("FedProx", "Ditto", "IFCA, K = 2"))
+    ("Without it so do FedProx and, in a first seed, IFCA with two models",
+     lambda: agree("agrees", TABLE1_SMALL, "FedProx") and agree("seems to agree", TABLE1_SMALL, "IFCA, K = 2")),
+    ("for Ditto three seeds do not tell, and IFCA with four ends above the printed mean, within the printed spread",
+     lambda: agree("undecided", TABLE1_SMALL, "Ditto") and count("ditto", SMALL_CROWD) == 3
      and 0 < off(TABLE1_SMALL, "IFCA, K = 4") < papers.found(
          paper="stocfl", table="Table 1", n_clients=1200, participation=0.1, method="IFCA", K_assumed=4)[0]["std"]),
-    ("In parallel StoCFL finds all rotations there, and is behind the oracle",
+    ("Parallel StoCFL finds all rotations there, and is behind the oracle",
      lambda: every(true, "stocfl", SMALL_CROWD) and behind("stocfl", "oracle", SMALL_CROWD)),
     ("all in parallel and at the paper's pull, IFCA with the right number of clusters is ahead of StoCFL",
      lambda: ahead("ifca4", "stocfl", CROWD)),

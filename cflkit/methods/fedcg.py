@@ -111,9 +111,9 @@ class FedCG(Method):
 
     # what a cache holds outlives its method: few networks, since a full W is large
     @lru_cache(maxsize=4)  # noqa: B019
-    def network(self, base: Model, shape: tuple[int, int, int], alone: bool = False) -> Model:
-        """The graph network around `base`, for images of that shape (C, H, W); `alone` is without the student."""
-        pool = self.pool if self.clusters == "classifier" and not alone else None
+    def network(self, base: Model, shape: tuple[int, int, int], student: bool = True) -> Model:
+        """The graph network around `base`, for images of that shape (C, H, W), with or without its student."""
+        pool = self.pool if self.clusters == "classifier" and student else None
         options = {name: getattr(self, name) for name in
                    ("domains", "layers", "soft", "gcn", "activation", "lam", "learn_lam", "residual")}  # fmt: skip
         return base.like(lambda: GraphNetwork(base.make(), shape, pool=pool, **options))
@@ -197,7 +197,7 @@ class FedCG(Method):
         domain = self.label(down, data, local.model)
         # a label carries the image's domain too
         tagged = data.relabelled(lambda i, y: y + data.classes * domain[i])
-        network = self.network(local.model, data.shape, alone=True) if "student" in parts else graph
+        network = self.network(local.model, data.shape, student=False) if "student" in parts else graph
         begin = torch.cat([down[name] for name in parts if name != "student"])
         trained = local.sgd(begin, tagged, objective=partial(self.objective, data.classes), model=network).dense()
         up = {name: trained[:, span] for name, span in self.parts(network).items() if name != "A"}
