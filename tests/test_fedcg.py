@@ -551,6 +551,20 @@ def test_test_images_get_the_students_weights_or_its_first_choice(float64):
     assert logits.softmax(1).max() < 0.99  # a mixture
 
 
+@pytest.mark.parametrize("soft", [True, False])
+def test_a_served_model_takes_test_images_for_what_its_student_does(mixed, soft):
+    rig = simulation(FedCG(gcn="none", soft=soft, lr_student=0.1), mixed, **HOW)
+    served, x = rig.run().server["model"], rig.scorer.pixels(mixed.test.pool[:99])
+    graph = rig.method.network(rig.model, mixed.shape)
+    network = graph.lent()
+    network.load_state_dict(graph.views(served))
+    told = network.assign(x)
+    outputs = rig.method.predict(rig.model, served, x)
+    close(outputs, rig.method.predict(rig.model, served, x, told), 1e-5)
+    other = 1 - told if soft else (told + 1) % 4
+    assert (outputs - rig.method.predict(rig.model, served, x, other)).abs().max() > 1e-3
+
+
 def test_pooling_over_everything_collapses_the_untrained_teacher(digits):
     """Share of random teachers (D = 4) that put more than 99% of rotated digits in one domain."""
     x = torch.cat([torch.rot90(digits.x[:150], k, (2, 3)) for k in range(4)]) / digits.scale
