@@ -155,6 +155,12 @@ def test_from_the_centre_without_pulls_clusters_run_fedavg(rank, fed):
     assert moved > 0
 
 
+def test_devices_keep_a_model_only_where_training_begins_with_it():
+    for start_from, kept in (("own", 7), ("centre", 0)):
+        memory = run(LCFed(k=2, rank=3, start_from=start_from), federation(*MORE), rounds=1).memory
+        assert sum(memory.get("personal", i) is not None for i in range(7)) == kept
+
+
 @pytest.mark.parametrize("average", ["all", "sampled"])
 def test_an_empty_cluster_keeps_its_centre(average):
     method = LCFed(k=2, rank=3, average=average)

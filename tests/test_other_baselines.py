@@ -6,6 +6,7 @@ what it may send and may know.
 
 import re
 from dataclasses import replace
+from functools import partial
 from itertools import combinations, pairwise
 from types import SimpleNamespace
 
@@ -30,6 +31,7 @@ from cflkit.methods import (
     CFL,
     CGPFLLike,
     FedAvg,
+    FedCG,
     FedDANE,
     FedDist,
     FedFomo,
@@ -46,6 +48,7 @@ from cflkit.methods import (
 from cflkit.methods.cfl import bipartition, certified, cosines
 from cflkit.methods.fedgroup import edc
 from cflkit.methods.robust import central, trimmed_kmeans, trimmed_mean
+from cflkit.models.flat import Model
 
 # Five clients of 2, 3, 2, 3 and 4 samples, two pixels each.
 # 0, 2 and 4 see label 0 to the right; 1 and 3 see it to the left.
@@ -100,8 +103,9 @@ def uneven(ragged):
 class Given:
     """A network whose clients upload what the test says, whatever they are asked."""
 
-    def __init__(self, uploads=None, round=1, clients=None, seed=0):
+    def __init__(self, uploads=None, round=1, clients=None, seed=0, everybody=None):
         self.uploads, self.round, self.seed = uploads, round, seed
+        self.everybody = everybody if everybody is not None or clients is None else torch.arange(clients)
         width = 0 if uploads is None else uploads.shape[1]
         model = SimpleNamespace(trainable=width)
         self.task = SimpleNamespace(clients=clients, model=model, optimiser=SGD(0.1))
@@ -222,7 +226,8 @@ def test_the_optimum_stays_where_it_is_under_scaffold_and_drifts_under_fedavg():
     memory, rig = Memory(), simulation(Scaffold(), federation(*two), local=SGD(0.1, epochs=9))
     for i, slope in enumerate(slopes):
         memory.put("control", i, torch.tensor(slope), 0)
-    server, both = {"model": torch.tensor(w), "control": torch.zeros(6, dtype=torch.float64)}, torch.arange(2)
+    server = {"model": torch.tensor(w), "control": torch.zeros(6, dtype=torch.float64), "clients": 2}
+    both = torch.arange(2)
     for method, drift in ((Scaffold(), False), (FedAvg("uniform"), True)):
         moved = method.round(server, both, rig.network(1, memory))["model"].numpy() - w
         assert (np.linalg.norm(moved) > 1e-3) == drift
@@ -655,9 +660,43 @@ def test_an_offer_without_distance_has_no_weight_even_if_its_loss_is_another_by_
     down = {"own": Rows([model.clone()]), "offers": model.expand(1, 3, 2)}
     data = SimpleNamespace(split=lambda *_: (SimpleNamespace(take=lambda i: None), None))
     local = SimpleNamespace(seed=0, losses=lambda *_: torch.tensor([[1.0, 0.9, 1.0, 1.1]], dtype=torch.float64),
-                            sgd=lambda start, _: start)  # fmt: skip
+                            sgd=lambda start, _: start, model=SimpleNamespace(trainable=2))  # fmt: skip
     up = FedFomo(models=3).client(down, None, data, local)
     assert up["weight"].tolist() == [[0, 0, 0]] and torch.equal(up["model"], model)
+
+
+def test_fedfomos_distance_sees_no_running_statistics():
+    own, offers = torch.zeros(1, 3).double(), torch.tensor([[[1, 0, 99], [0, 2, 0]]]).double()
+    data = SimpleNamespace(split=lambda *_: (SimpleNamespace(take=lambda i: None), None))
+    local = SimpleNamespace(seed=0, losses=lambda *_: torch.tensor([[3.0, 1.0, 1.0]], dtype=torch.float64),
+                            sgd=lambda start, _: start, model=SimpleNamespace(trainable=2))  # fmt: skip
+    up = FedFomo(models=2).client({"own": Rows([own]), "offers": offers}, None, data, local)
+    close(up["weight"], [[2 / 3, 1 / 3]])  # gains of 2 at distances 1 and 2
+    close(up["model"], [[2 / 3, 2 / 3, 66]])
+
+
+def test_fedfomo_offers_the_models_of_those_who_are_there():
+    there = torch.tensor([1, 4, 6])
+    offers = FedFomo(models=5).offers(torch.zeros(8, 8), there, Given(clients=8, everybody=there))
+    assert offers.sort(1).values.tolist() == [[4, 6], [1, 6], [1, 4]]
+
+
+ABOUT_MODELS = [Robust(k=2), LCFed(k=2, rank=3), LCFed(k=2, rank=None), FedCG(domains=2, clusters="kmeans")]
+
+
+@pytest.mark.parametrize("method", ABOUT_MODELS, ids=["robust", "lcfed", "lcfed full", "fedcg kmeans"])
+def test_running_statistics_cluster_nobody(method, fed):
+    """Networks that differ only in how fast their running statistics move train alike, and are clustered alike."""
+
+    def normalised(momentum):
+        norm = nn.BatchNorm2d(2, momentum=momentum)
+        return nn.Sequential(nn.Conv2d(1, 2, 8), norm, nn.Flatten(), nn.Linear(2, 10))
+
+    how = {"local": SGD(0.1, epochs=3), "rounds": 2}
+    slow, fast = (run(method, fed, model=partial(normalised, m), **how).server for m in (0.0, 1.0))
+    assert torch.equal(slow["assign"], fast["assign"]) and len(slow["assign"].unique()) == 2
+    models = next(name for name in ("models", "model") if name in slow)
+    assert not torch.equal(slow[models], fast[models])  # what is carried has moved
 
 
 def test_downloads_are_the_most_useful_unless_chance_decides_and_its_share_decays():
@@ -851,6 +890,25 @@ def test_an_outlier_moves_a_centre_only_if_too_little_is_trimmed():
     farther[8] *= 1000
     assert torch.equal(trimmed_kmeans(farther, centres, 0.25, 8)[0], found)
     assert trimmed_kmeans(points, centres, 0.19, 8)[0].max() > 1e5
+
+
+def test_running_statistics_neither_seed_nor_move_a_centre(fed):
+    def normalised():
+        return nn.Sequential(nn.Flatten(), nn.Linear(64, 4), nn.BatchNorm1d(4), nn.Linear(4, 10))
+
+    class Shaken(Robust):
+        def client(self, down, memory, data, local):
+            up = super().client(down, memory, data, local)["model"].dense()
+            ids = torch.tensor(list(data.clients)).to(up)
+            up[:, local.model.trainable :] = ((ids * 7) % 12)[:, None] * 1e3
+            return {"model": up}
+
+    seen = slice(0, Model(normalised).trainable)
+    for seed in range(5):
+        how = {"model": normalised, "local": SGD(0.1, epochs=3), "rounds": 0, "seed": seed}
+        plain, shaken = (run(method(k=3, trim=0.2, iterations=1), fed, **how).server for method in (Robust, Shaken))
+        assert torch.equal(plain["assign"], shaken["assign"])
+        assert torch.equal(plain["models"][:, seen], shaken["models"][:, seen])
 
 
 @pytest.mark.parametrize("lie", [1e6, -1e9])

@@ -16,7 +16,20 @@ from cflkit import federation, metrics
 from cflkit.engine.fast.stacked import Stacked
 from cflkit.engine.sgd import SGD
 from cflkit.engine.simulation import History, Simulation, fitting, schedule, simulate
-from cflkit.methods import IFCA, Ditto, FedAvg, FedDANE, FedGroup, FeSEM, LCFed, LocalOnly, Robust, StoCFL
+from cflkit.methods import (
+    IFCA,
+    CGPFLLike,
+    Ditto,
+    FedAvg,
+    FedDANE,
+    FedGroup,
+    FeSEM,
+    LCFed,
+    LocalOnly,
+    Robust,
+    Scaffold,
+    StoCFL,
+)
 from cflkit.models.flat import Model
 from cflkit.testing import promises
 
@@ -258,7 +271,7 @@ def test_every_sampled_client_matters(variant, fed, settings_of_a_run):
         assert not same if client in sampled else same or variant in ASK_OTHERS
 
 
-@pytest.mark.parametrize("method", [FeSEM(k=2), LCFed(k=2, rank=2), Robust(k=2), FedGroup(k=2)])
+@pytest.mark.parametrize("method", [FeSEM(k=2), LCFed(k=2, rank=2), Robust(k=2)])
 def test_whoever_asks_clients_before_they_arrive_is_refused(method, fed, settings_of_a_run):
     simulate(method, fed, **settings_of_a_run | {"rounds": 1}, arrival=torch.ones(12, dtype=torch.int64))
     arrival = torch.tensor([1] * 9 + [3] * 3)
@@ -287,7 +300,28 @@ def test_clients_that_arrive_later_are_unknown_until_then(fed, settings_of_a_run
     assert [sum(row["sizes"]) for row in found.rounds] == [0, 9, 9, 12]
 
 
-@pytest.mark.parametrize("method", [FedAvg(), IFCA(k=2), StoCFL()], ids=lambda m: m.name)
+def test_fedgroup_begins_with_those_who_are_there_and_takes_in_the_others(fed, settings_of_a_run):
+    how = settings_of_a_run | {"rounds": 3, "participation": 1.0}
+    late = simulate(FedGroup(k=2), fed, **how, arrival=torch.tensor([3] * 3 + [1] * 9)).rounds
+    assert [sum(row["sizes"]) for row in late] == [9, 9, 9, 12]
+    line = "^k = 4: must be at most 3, the clients that are there before round 1$"
+    with pytest.raises(ValueError, match=line):
+        simulate(FedGroup(k=4), fed, **how, arrival=torch.tensor([1] * 3 + [3] * 9))
+
+
+def test_scaffolds_control_stays_the_mean_of_those_who_are_there(fed, settings_of_a_run):
+    arrival = torch.tensor([1] * 6 + [3] * 3 + [9] * 3)
+    found = simulate(Scaffold(), fed, **settings_of_a_run | {"rounds": 4, "participation": 0.5}, arrival=arrival)
+    own = [c for c in (found.memory.get("control", i) for i in range(12)) if c is not None]
+    assert 3 < len(own) <= 9
+    torch.testing.assert_close(found.server["control"], sum(own) / 9, rtol=0, atol=1e-12)
+
+
+INDIFFERENT = [FedAvg(), IFCA(k=2), StoCFL(), FedGroup(k=2), Scaffold(), Scaffold(option="I"),
+               LCFed(k=1, rank=None), CGPFLLike(k=1)]  # fmt: skip
+
+
+@pytest.mark.parametrize("method", INDIFFERENT, ids=lambda m: m.name)
 def test_clients_that_never_come_are_scored_apart_and_change_nothing(method, fed, settings_of_a_run):
     settings = {**settings_of_a_run, "participation": 1.0, "evaluate_every": 1}
     found = simulate(method, fed, **settings, arrival=torch.tensor([1] * 9 + [9] * 3))

@@ -370,6 +370,8 @@ def test_newcomers_join_the_closest_cluster_or_open_one_with_its_model(members):
     psi = method.extract(server, None, type("Data", (), {"clients": range(5)}), None)["psi"].dense()
     close(after["prints"], torch.stack([psi[0] + psi[2], psi[1] + psi[4], psi[3]]))
     assert (net.down, net.up) == (0, 3 * 6)  # one fingerprint each
+    close(after["objective"], cosines(after["prints"] @ after["prints"].T).triu(1).sum())
+    assert abs(after["objective"] - server["objective"]) > 0.1
     assert server["assign"].tolist() == [0, 1, -1, -1, -1]
     again = method.round(after, torch.tensor([2, 3, 4]), network(method, fed, 3))
     alike = members == "sampled"  # then 45 and 100 degrees stand for their clusters, which merge
@@ -416,6 +418,11 @@ def test_displacement_by_one_full_batch_step_is_the_gradient(fed):
     assert not torch.allclose(longer @ longer.T, one @ one.T, atol=1e-2)
     how = {"model": "mlp16", "local": SGD(0.1, epochs=7)}  # its epochs are its own
     close(fingerprints(StoCFL(fingerprint="displacement"), fed, **how), one)
+    steps = {"model": "mlp16", "local": SGD(0.1, steps=7)}
+    close(fingerprints(StoCFL(fingerprint="displacement"), fed, **steps), one)
+    far = StoCFL(fingerprint="displacement", fingerprint_epochs=9)  # and all else is the run's
+    plain, heavy = (fingerprints(far, fed, model="mlp16", local=SGD(0.1, momentum=m)) for m in (0, 0.9))
+    assert not torch.allclose(plain, heavy, atol=1e-3)
 
 
 def test_a_displacement_sees_no_running_statistics(fed):

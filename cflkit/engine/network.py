@@ -119,6 +119,11 @@ class Network:
         self.round, self.present = local.round, present
         self.down = self.up = 0
 
+    @property
+    def everybody(self) -> Tensor:
+        """All clients that have arrived by now (n,), in order."""
+        return torch.arange(self.task.clients) if self.present is None else self.present
+
     def rng(self, *purpose: int | str) -> np.random.Generator:
         """The server's own randomness in this round."""
         return rng.generator(self.task.seed, self.round, "server", *purpose)

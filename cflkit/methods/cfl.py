@@ -29,7 +29,8 @@ class CFL(Method):
     eps1, eps2 : float
         Split where ||mean update|| < eps1 and max ||update|| > eps2.
     min_round : int
-        No split before this round (released notebook: after the 20th); a run that ends earlier is FedAvg.
+        No split before this round (released notebook: after the 20th); a run that ends earlier is FedAvg with
+        equal weights.
     min_size : int
         Only clusters with more members are split.
     linkage : {"single", "complete"}

@@ -10,7 +10,8 @@ from cflkit.methods.lcfed import LCFed
 class CGPFLLike(LCFed):
     """LCFed without its global pull and with the full cosine: *like* CGPFL, whose step counts we could not read.
 
-    All parameters are LCFed's. Of them `lam` is 0 and `rank` None, which is what sets it apart.
+    All parameters are LCFed's. Of them `lam` is 0 and `rank` None, which is what sets it apart; so `split` and
+    `decomposition` change nothing.
     """
 
     lam: float = 0.0

@@ -100,8 +100,6 @@ class FedCG(Method):
 
     def check(self, task):
         replaced(task.model.module, self.layers)
-        decay = task.optimiser.weight_decay
-        require(decay == 0 or self.clusters != "classifier", "weight_decay", decay, "0: the student has none")
         if self.clusters == "oracle":
             true = task.domains
             require(true is not None, "clusters", "oracle", "another where images have no true domain")
@@ -138,7 +136,7 @@ class FedCG(Method):
         if self.clusters == "kmeans":
             known = {"initial": task.init()[0]}  # the common start comes from a shared seed
             models = net.call(torch.arange(task.clients), self.client_alone, known=known)["model"].dense()
-            server["assign"] = kmeans(models, self.domains, net, 10)
+            server["assign"] = kmeans(models[:, : task.model.trainable], self.domains, net, 10)
         return server
 
     def round(self, server, clients, net):
@@ -210,7 +208,7 @@ class FedCG(Method):
         """Eq. (3): the student on the network's batches. They share no parameter, so each is trained by itself."""
         if self.lr_student == 0:
             return student.expand(len(labelled), -1)
-        slowly = replace(local.optimiser, lr=self.lr_student)
+        slowly = replace(local.optimiser, lr=self.lr_student, momentum=0.0, weight_decay=0.0, nesterov=False)
         classifier = self.classifier(local.model, labelled.shape)
         return local.sgd(student, labelled.changed(standardised), optimiser=slowly, model=classifier)
 

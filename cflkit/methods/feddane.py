@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
 import torch
 
 from cflkit.checks import Weight
@@ -40,8 +39,7 @@ class FedDANE(Method):
         if self.second == "same":  # they hold w already
             up = net.call(clients, self.client, down={"gradient": g}, known={"model": w})
         else:
-            there = np.arange(net.task.clients) if net.present is None else net.present.numpy()
-            drawn = net.rng("second").choice(there, size=len(clients), replace=False)
+            drawn = net.rng("second").choice(net.everybody.numpy(), size=len(clients), replace=False)
             solvers = torch.from_numpy(drawn).sort().values
             up = net.call(solvers, self.client, down={"model": w, "gradient": g})
         return {"model": up["model"].mean()}

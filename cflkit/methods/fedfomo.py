@@ -60,7 +60,7 @@ class FedFomo(Method):
         chosen = []
         for client in clients.tolist():
             generator = net.rng("offers", client)
-            others = torch.from_numpy(generator.permutation(net.task.clients))
+            others = net.everybody[torch.from_numpy(generator.permutation(len(net.everybody)))]
             others = others[others != client]
             if generator.random() >= chance:  # ties stay in their random order
                 others = others[useful[client, others].argsort(descending=True, stable=True)]
@@ -73,7 +73,7 @@ class FedFomo(Method):
         for i, (own, offers) in enumerate(zip(start, down["offers"], strict=True)):
             losses = local.losses(torch.cat([own[None], offers]), held.take(i))[0]
             gap = offers - own
-            gain = (losses[0] - losses[1:]) / gap.norm(dim=1)
+            gain = (losses[0] - losses[1:]) / gap[:, : local.model.trainable].norm(dim=1)
             gain = gain.nan_to_num(0, 0, 0).clamp(min=0)  # an offer equal to the client's own model is no help
             weight.append(F.normalize(gain, p=1, dim=0))
             own += weight[i] @ gap

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import normalize
 
-from cflkit.checks import Count
+from cflkit.checks import Count, require
 from cflkit.engine.rows import Pick
 from cflkit.methods.base import Clustered, finite, kmeans
 
@@ -15,10 +15,10 @@ from cflkit.methods.base import Clustered, finite, kmeans
 class FedGroup(Clustered):
     """Static grouping by the decomposed cosine (Duan et al. 2021, "EDC").
 
-    Before round 1, min(20 K, N) clients pre-train; the K leading directions V of their updates span a small space,
-    k-means on the cosines between updates and V makes groups, and a group's model is the mean of its members'. Any
-    other client joins, when first sampled, the group whose last update is most similar to its own pre-training
-    update. Groups then stay, and run FedAvg inside.
+    Before round 1, min(`pretrain` K, N) clients pre-train; the K leading directions V of their updates span a small
+    space, k-means on the cosines between updates and V makes groups, and a group's model is the mean of its
+    members'. Any other client joins, when first sampled, the group whose last update is most similar to its own
+    pre-training update. Groups then stay, and run FedAvg inside.
 
     Parameters
     ----------
@@ -36,15 +36,17 @@ class FedGroup(Clustered):
     name = "fedgroup"
 
     def start(self, net):
-        n, initial = net.task.clients, net.task.init()[0]
+        there, initial = net.everybody, net.task.init()[0]
+        n = len(there)
+        require(self.k <= n, "k", self.k, f"at most {n}, the clients that are there before round 1")
         drawn = net.rng("pretrain").choice(n, size=min(self.pretrain * self.k, n), replace=False)
-        first = torch.from_numpy(drawn).sort().values
+        first = there[torch.from_numpy(drawn)].sort().values
         up = net.call(first, self.client_pretrain, down={"model": initial})
         seen = slice(0, net.task.model.trainable)
         updates = finite(up["model"].dense() - initial, net)[:, seen]
         group = kmeans(edc(updates, self.k), self.k, net)
         models = up["model"].mean_by(group, self.k, keep=initial.expand(self.k, -1))
-        assign = torch.full((n,), -1)
+        assign = torch.full((net.task.clients,), -1)
         assign[first] = group
         return {"initial": initial, "models": models, "moved": models - initial, "assign": assign}
 

@@ -71,12 +71,11 @@ class IFCA(Clustered):
 
     def redrawn(self, net) -> torch.Tensor:
         """The first K models in a row of draws of which each has enough clients (K, P)."""
-        everybody = torch.arange(net.task.clients) if net.present is None else net.present
         for draw in range(DRAWS):
             models = net.task.init(self.k, first=draw * self.k)
-            chosen = net.call(everybody, self.client_choose, down={"models": models})["cluster"].dense()
+            chosen = net.call(net.everybody, self.client_choose, down={"models": models})["cluster"].dense()
             fewest = int(torch.bincount(chosen, minlength=self.k).min())
-            if fewest / len(everybody) >= LEAST[self.k]:
+            if fewest / len(chosen) >= LEAST[self.k]:
                 return models
         allowed = f"distinct or common here; no draw of {DRAWS} gave each model {LEAST[self.k]:.0%} of the clients"
         require(False, "init", self.init, allowed)

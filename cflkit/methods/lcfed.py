@@ -1,6 +1,6 @@
 """LCFed (Zhang et al. 2025): personal models, two pulls, and clustering by a low-rank cosine."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from cflkit.checks import Count, Weight, require
 from cflkit.engine.rows import Pick, Rows
-from cflkit.engine.sgd import SGD, Prox
+from cflkit.engine.sgd import Prox
 from cflkit.methods.base import Clustered, finite
 
 TIE = 1e-12  # cosines closer than this are equal: above float64's rounding, below any difference of two models
@@ -31,13 +31,13 @@ class LCFed(Clustered):
         Pulls towards the centre and towards the global embedding, which is sent only for lam > 0. Stable while
         lr (L + mu + lam) < 2.
     rank : int, optional
-        Dimensions of the low-rank models (D); None compares full models.
+        Dimensions of the low-rank models (D); None compares full models, and needs no `decomposition`.
     decomposition : {"svd", "pca"}
         M from the sampled models as they are (the cosine of Eq. 4 is uncentred too), or centred.
     start_from : {"own", "centre"}
         Where local training begins: the device's own model (line 7), or its cluster's centre.
     average : {"all", "sampled"}
-        Centres and Phi are means over the last known models of all devices, or over this round's.
+        Centres and Phi are means over the last known models of all devices that are there, or over this round's.
     split : str, optional
         The layer where the decision h begins: "last", or a submodule's name. None: phi is everything.
     """
@@ -55,7 +55,7 @@ class LCFed(Clustered):
 
     def check(self, task):
         super().check(task)
-        limit = min(task.clients - (self.decomposition == "pca"), task.model.size)
+        limit = min(task.clients - (self.decomposition == "pca"), task.model.trainable)
         require(self.rank is None or self.rank <= limit, "rank", self.rank, f"at most {limit} with these clients")
         layers = dict.fromkeys(name.rpartition(".")[0] for name in task.model.parameters)
         inside = any(layer == self.split or layer.startswith(f"{self.split}.") for layer in layers)
@@ -76,9 +76,10 @@ class LCFed(Clustered):
         if self.rank is not None:  # line 2, Section III-B: M from every device's first steps, sent to all once
             everybody = torch.arange(n)
             sample = net.call(everybody, self.client_sample, down={"model": model})["model"].dense()
-            M = decompose(finite(sample, net), self.rank, centred=self.decomposition == "pca")
+            seen = slice(0, net.task.model.trainable)  # what is only carried, as running statistics, says nothing
+            M = decompose(finite(sample, net)[:, seen], self.rank, centred=self.decomposition == "pca")
             net.call(everybody, lambda *_: {}, down={"M": M})
-            z = (model @ M).double()  # in float64, where means of equal models stay equal
+            z = (model[seen] @ M).double()  # in float64, where means of equal models stay equal
             server |= {"projection": M, "z": z.expand(n, -1).clone(), "z_centres": z.expand(self.k, -1).clone()}
         return server
 
@@ -92,10 +93,11 @@ class LCFed(Clustered):
             known={"initial": server["initial"]} | ({} if M is None else {"M": M}),
         )
         models[clients] = up["model"].dense()
-        chosen = torch.arange(net.task.clients) if self.average == "all" else clients
-        m, dim = len(clients), net.task.model.size
+        chosen = net.everybody if self.average == "all" else clients
+        m, dim = len(clients), net.task.model.trainable
         if M is None:
-            assign[clients] = closest(models[clients], server["centres"], assign[clients])  # line 10
+            points, centres = models[clients, :dim], server["centres"][:, :dim]
+            assign[clients] = closest(points, centres, assign[clients])  # line 10
             low, flops = {}, similarity_flops(m, self.k, dim)
         else:  # M' Omega_k is the mean of its members' z_i, so that the server never multiplies by M
             z = server["z"].clone()
@@ -117,8 +119,7 @@ class LCFed(Clustered):
 
     # ------------------------------------------------------------------ client
     def client_sample(self, down, memory, data, local):
-        five = SGD(local.optimiser.lr, batch_size=local.optimiser.batch_size, steps=5)
-        return {"model": local.sgd(down["model"], data, optimiser=five)}
+        return {"model": local.sgd(down["model"], data, optimiser=replace(local.optimiser, steps=5))}
 
     def client(self, down, memory, data, local):
         """LocalUpdate: omega <- omega - eta (grad l + mu (omega - Omega) + lambda (phi - Phi))."""
@@ -128,8 +129,9 @@ class LCFed(Clustered):
         if self.lam:
             pulls.append(Prox(self.lam, F.pad(down["phi"], (0, local.model.size - phi.stop)), phi))
         omega = local.sgd(begin, data, pulls).dense()
-        memory["personal"] = omega
-        return {"model": omega, "z": omega @ down["M"]} if "M" in down else {"model": omega}
+        if self.start_from == "own":
+            memory["personal"] = omega
+        return {"model": omega, "z": omega[:, : len(down["M"])] @ down["M"]} if "M" in down else {"model": omega}
 
     def embedding(self, model) -> slice:
         """Where phi lies: everything before the first decision layer."""

@@ -42,8 +42,8 @@ class MDICFL(Clustered):
         the book's small network hardly ever leave their first cluster; with the generator they do, and so do those
         of a LeNet on MNIST, after some rounds.
     warmup : int
-        Rounds of FedAvg, from the first initial model, before clustering starts: then all K models are equal,
-        whatever `init` says.
+        Rounds of FedAvg with equal weights, from the first initial model, before clustering starts: then all K
+        models are equal, whatever `init` says.
     samples : int
         Pseudo-samples of each class and cluster (M).
     prior_mean, prior_weight : float
@@ -194,7 +194,6 @@ class MDICFL(Clustered):
         x = x.to(theta.device, theta.dtype).requires_grad_()
         adam = torch.optim.Adam([x], lr=self.search_lr)
         for _ in range(self.search_steps):
-            adam.zero_grad()
             loss = self._energy(task.model, theta, x, y)
             x.grad = torch.autograd.grad(loss, x)[0]
             adam.step()

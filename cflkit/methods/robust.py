@@ -43,9 +43,11 @@ class Robust(Clustered):
         up = net.call(torch.arange(net.task.clients), self.client, down={"model": initial})
         points = finite(up["model"].dense(), net)
         seed = int(net.rng("kmeans").integers(2**31))
-        inner = central(points, max(self.k, len(points) - int(self.trim * len(points))))
-        centres, _ = kmeans_plusplus(points[inner].cpu().numpy(), self.k, random_state=seed)
-        centres, assign = trimmed_kmeans(points, torch.from_numpy(centres).to(points), self.trim, self.iterations)
+        seen = slice(0, net.task.model.trainable)  # what is only carried, as running statistics, says nothing
+        inner = central(points[:, seen], max(self.k, len(points) - int(self.trim * len(points))))
+        _, seeds = kmeans_plusplus(points[inner, seen].cpu().numpy(), self.k, random_state=seed)
+        first = points[inner[torch.from_numpy(seeds).to(inner)]]
+        centres, assign = trimmed_kmeans(points, first, self.trim, self.iterations, seen)
         return {"models": centres, "assign": assign}
 
     def round(self, server, clients, net):
@@ -71,14 +73,19 @@ def central(points: Tensor, keep: int) -> Tensor:
     return (points - points.median(0).values).norm(dim=1).argsort()[:keep].sort().values
 
 
-def trimmed_kmeans(points: Tensor, centres: Tensor, trim: float, iterations: int) -> tuple[Tensor, Tensor]:
-    """Lloyd's algorithm with trimmed means: centres (K, P), assignment (n,); an empty cluster keeps its own."""
+def trimmed_kmeans(
+    points: Tensor, centres: Tensor, trim: float, iterations: int, seen: slice = slice(None)
+) -> tuple[Tensor, Tensor]:
+    """Lloyd's algorithm with trimmed means: centres (K, P), assignment (n,); an empty cluster keeps its own.
+
+    Distances are between the coordinates `seen`; means are of all.
+    """
     centres = centres.clone()
     for _ in range(iterations):
-        assign = apart(points, centres).argmin(1)
+        assign = apart(points[:, seen], centres[:, seen]).argmin(1)
         for c in assign.unique().tolist():
             centres[c] = trimmed_mean(points[assign == c], trim)
-    return centres, apart(points, centres).argmin(1).cpu()
+    return centres, apart(points[:, seen], centres[:, seen]).argmin(1).cpu()
 
 
 def apart(points: Tensor, centres: Tensor) -> Tensor:

@@ -36,15 +36,17 @@ class Scaffold(Method):
 
     def start(self, net):
         model = net.task.init()[0]
-        return {"model": model, "control": torch.zeros_like(model)}
+        return {"model": model, "control": torch.zeros_like(model), "clients": len(net.everybody)}
 
     def round(self, server, clients, net):
-        x, c = server["model"], server["control"]
+        x, there = server["model"], len(net.everybody)
+        c = server["control"] * (server["clients"] / there)  # stays the mean of c_i: who arrives brings zero
         up = net.call(clients, self.client, down={"model": x, "control": c})
-        share = len(clients) / net.task.clients
+        share = len(clients) / there
         return {
             "model": x.lerp(up["model"].mean(), self.lr_server),
             "control": c + share * up["change"].mean(),
+            "clients": there,
         }
 
     def client(self, down, memory, data, local):

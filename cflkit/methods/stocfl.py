@@ -1,6 +1,6 @@
 """StoCFL (Zeng et al. 2023): fingerprint every client once, merge alike clusters, train with a global pull."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, Literal
 
 import numpy as np
@@ -10,7 +10,7 @@ from torch import Tensor
 
 from cflkit.checks import Count, Range, Weight, require
 from cflkit.engine.rows import Dense, Part, Pick, Rows
-from cflkit.engine.sgd import SGD, Prox
+from cflkit.engine.sgd import Prox
 from cflkit.methods.base import Method, one_for_all
 
 
@@ -50,8 +50,8 @@ class StoCFL(Method):
 
     Notes
     -----
-    A cluster's cosine needs only inner products, and cosines ignore scale: the server keeps the *sum* of each
-    cluster's fingerprints, never all N of them.
+    A cluster's cosine needs only inner products, and cosines ignore scale: with ``members="all"`` the server keeps
+    the *sum* of each cluster's fingerprints, never all N of them.
     """
 
     tau: Annotated[float, Range(-1, 1)] = 0.5
@@ -118,7 +118,7 @@ class StoCFL(Method):
             "theta": torch.stack([self._merge_models(p, weight[p], server["theta"], start) for p in parts]),
             "prints": sums,
             "assign": torch.where(assign >= 0, group[assign], -1),
-            "objective": float(cosines(Rows([sums]).gram()).triu(1).sum()),  # Eq. 2
+            "objective": objective(sums),
         }
 
     def _merge_models(self, parts: Tensor, weight: Tensor, theta: Tensor, start: Tensor) -> Tensor:
@@ -178,7 +178,7 @@ class StoCFL(Method):
                 theta, prints = torch.cat([theta, theta[k][None]]), torch.cat([prints, own[None]])
         if self.members == "sampled":
             server = server | {"cache": self._cached(server, clients, psi.dense())}
-        return {**server, "assign": assign, "theta": theta, "prints": prints}
+        return {**server, "assign": assign, "theta": theta, "prints": prints, "objective": objective(prints)}
 
     @staticmethod
     def _cached(server: dict, clients: Tensor, psi: Tensor) -> Tensor:
@@ -194,7 +194,7 @@ class StoCFL(Method):
         if self.fingerprint == "gradient":
             direction = local.gradient(psi, data)
         else:
-            once = SGD(local.optimiser.lr, self.fingerprint_epochs, local.optimiser.batch_size)
+            once = replace(local.optimiser, epochs=self.fingerprint_epochs, steps=None)
             moved = psi - local.sgd(psi, data, optimiser=once).dense()
             moved[:, local.model.trainable :] = 0  # what is only carried has no direction
             direction = Dense(moved)
@@ -247,6 +247,11 @@ def cosines(gram: Tensor) -> Tensor:
     length = torch.from_numpy(np.sqrt(gram.diagonal().clamp(min=0).numpy()))  # rounded alike on every processor
     scale = length[:, None] * length[None]
     return torch.where(scale > 0, gram / scale, 0.0).clamp(-1, 1)
+
+
+def objective(sums: Tensor) -> float:
+    """Eq. 2: the cosines between clusters' fingerprints, given their sums (K, P), added up over pairs."""
+    return float(cosines(Rows([sums]).gram()).triu(1).sum())
 
 
 def merged(gram: Tensor, tau: float, rule: str = "agglomerative") -> Tensor:
