@@ -35,7 +35,7 @@ MAKEFLAGS += --no-print-directory
 
 help:  ## list the targets
 	@echo "usage: make TARGET [PYTHON=python3.11] [JOBS=2]"
-	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/  \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-16s%s\n", $$1, $$2 }'
+	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/  \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-24s%s\n", $$1, $$2 }'
 
 env: $(STAMP)  ## create .venv and install everything into it
 
@@ -129,10 +129,10 @@ test-plain: env  ## the unit tests and notebooks as if llvmlite were not install
 test-mutants: env  ## break one line at a time; the tests must notice
 	@$(FIXED) $(PY) tests/mutate.py -j $(JOBS)
 
-test-mutants-methods: env  ## the same, of the methods only
+test-mutants-methods: env  ## as test-mutants, of the methods only
 	@$(FIXED) $(PY) tests/mutate.py -j $(JOBS) methods
 
-test-mutants-rest: env  ## the same, of all but the methods
+test-mutants-rest: env  ## as test-mutants, of all but the methods
 	@$(FIXED) $(PY) tests/mutate.py -j $(JOBS) workbook engine data
 
 check-refresh: env  ## refresh a copy of the book twice and compare the two

@@ -111,7 +111,8 @@ def parser() -> argparse.ArgumentParser:
 
 def _add_experiments(add) -> None:
     """Add the commands that say what the papers' experiments are, and what is measured."""
-    add("protocols", _protocols, "list the papers' experiments and their methods", of_the_book=True)
+    add("protocols", _protocols, "list the experiments, the papers' and the comparison's, and their methods",
+        of_the_book=True)  # fmt: skip
     command = add("ledger", _ledger, "say what is measured, what is missing, and what that costs",
                   of_the_book=True)  # fmt: skip
     command.add_argument("table", nargs="?", help="show this table, run by run")
@@ -130,7 +131,7 @@ def _add_measurements(add) -> None:
 
 def _add_notebooks(add) -> None:
     """Add the commands that make the book from its notebooks."""
-    command = add("check", _check, "try a file's methods, or refuse notebooks that prove nothing")
+    command = add("check", _check, "try what a file's methods promise, or hold notebooks to the book's rules")
     command.add_argument("file", nargs="*", type=Path, help="a .py with methods, whose promises are tried, or a "
                          ".ipynb (default: every notebook and page of the book)")  # fmt: skip
     command = add("refresh", _refresh, "run notebooks again and store what they print")

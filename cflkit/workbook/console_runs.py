@@ -39,8 +39,10 @@ def add_commands(add) -> None:
     command = add("simulate", _simulate, "run one method, on data of your choice or as an experiment has it",
                   interrupted=GOES_ON, more=_of_simulation)  # fmt: skip
     _add_simulation(command)
-    command.add_argument("--device", default="cpu", help="cpu, cuda, or cuda:1 and so on (default: cpu)")
-    command.add_argument("--workers", type=int, default=1, help="threads, one for each core to use (default: 1)")
+    command.add_argument("--device", default="cpu", help="cpu, cuda, or cuda:1 and so on (default: cpu); another "
+                         "one changes last digits")  # fmt: skip
+    command.add_argument("--workers", type=int, default=1, help="threads, one for each core to use (default: 1); "
+                         "their number changes no result")  # fmt: skip
     command.add_argument("--checkpoint", type=Path, metavar="FOLDER",
                          help="keep the run here, also when it has ended, to go on with more rounds")
     command = add("sweep", None, "run every combination of several values and seeds, side by side")
@@ -75,8 +77,8 @@ def add_commands(add) -> None:
     _add_checkpoints(command)
     command = add("repeat", _repeat, "make one run of each experiment again, and say whether its numbers come out",
                   of_the_book=True, interrupted=GOES_ON)  # fmt: skip
-    command.add_argument("protocol", nargs="*", help="a name from `cflkit protocols`; by default all whose records "
-                         "were not repeated yet")  # fmt: skip
+    command.add_argument("protocol", nargs="*", help="a name from `cflkit protocols`; by default all that have "
+                         "records, and of which no run was repeated yet")  # fmt: skip
     command.add_argument("--budget", type=_minutes, help="stop after this time, such as 20m or 1.5h")
     command.add_argument("--out", type=Path, default=records.FOLDER, help="folder of the run records")
     _add_checkpoints(command)
@@ -312,7 +314,7 @@ def _of_simulation(options) -> str:
         takes = protocols.accepted(named[0] if named else "fedavg", builder)
         lines.append(f"parameters {title}:")
         lines += [_line(name, default, hint) for name, (where, hint, default) in takes.items() if where == part]
-    return "\n".join([*lines, "Only --device and --workers change nothing but speed."])
+    return "\n".join(lines)
 
 
 def of_method(name: str) -> list[str]:
