@@ -223,7 +223,7 @@ class FedCG(Method):
             return [self.tell(down["teacher"], data[i][0], base).argmax(1) for i in range(len(data))]
 
     def tell(self, vector: Tensor, x: Tensor, base: Model) -> Tensor:
-        """Logits (n, D) of a domain classifier on images `x`; by itself, as compiled kernels take no graph network."""
+        """Logits (n, D) of a domain classifier on images `x`, by itself: compiled kernels take no graph network."""
         classifier = self.classifier(base, x.shape[1:])
         return torch.cat([classifier.forward(vector, standardised(piece)) for piece in pieces(x)])
 
