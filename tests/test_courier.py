@@ -1,5 +1,6 @@
 """Workers that share no memory: processes and clusters give the bits of one thread, and receive things once."""
 
+import logging
 import os
 import signal
 import sys
@@ -231,6 +232,11 @@ def test_lokys_processes_too(fed, settings_of_a_run):
 FEW = ("stocfl", "stocfl chained", "ditto", "scaffold", "lcfed", "fedcg", "mdicfl")
 
 
+def speaks():
+    """Does this process say that its scheduler is gone, as one that ends late would?"""
+    return logging.getLogger("distributed.worker").isEnabledFor(logging.ERROR)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_a_dask_cluster_gives_the_bits_of_one_thread_though_a_worker_is_killed(fed, settings_of_a_run, deadly):
@@ -243,6 +249,7 @@ def test_a_dask_cluster_gives_the_bits_of_one_thread_though_a_worker_is_killed(f
         cluster = set(psutil.Process().children(recursive=True)) - before
         open_to = {c.laddr.ip for process in (psutil.Process(), *cluster) for c in process.net_connections()}
         assert open_to == {"127.0.0.1"}
+        assert not any(executor._client.run(speaks).values())  # it would stand between the lines of a notebook
         for v in FEW:
             run = Simulation(make(v, fed), fed, **settings[v], workers=2, executor=executor)
             assert outcome(run.run()) == near[v]
