@@ -402,6 +402,8 @@ FROM_TRAINING = [
     ("LCFed by its listing gets furthest on the mean",
      lambda: all(mean(ari, "lcfed", where) > mean(ari, other, where)
                  for where in ROT for other in labels(["ifca", "mdicfl", "lcfed-centre"], where))),
+    ("Where all take part it has the true clusters after eight rounds or sooner",
+     lambda: every(lambda run: since(run) <= 8, "lcfed", "rot_r100")),
 ]  # fmt: skip
 
 LABEL_SHIFTS = [
@@ -466,7 +468,7 @@ STARTS = [
     ("finds the true clusters, but for one client in two of three seeds, from random first clusters too",
      lambda: seeds(1, 3, true, UNREACHED, WHY) and seeds(2, 3, sizes(21, 20, 20, 19), UNREACHED, WHY)),
     ("such centres serve worse than FeSEM's", lambda: behind(UNREACHED, "fesem", WHY)),
-    ("Clients that keep their own models are grouped right, clients that start from their centre are not",
+    ("clients that keep their own models are grouped right in all three seeds, and clients that start from their centre",
      lambda: every(true, "lcfed-weak", WHY) and every(lambda run: ari(run) < SHORT, "lcfed-weak-centre", WHY)),
     ("IFCA with equal ones never splits",
      lambda: every(lambda run: first_split(run) == math.inf, "ifca-common", WHY)),
@@ -678,10 +680,17 @@ TURNS = [
     ("With skewed labels it is ahead of one model", lambda: ahead("cfl", "fedavg", "rot_skew_r100")),
 ]  # fmt: skip
 
+ONCE = ["stocfl", "stocfl-chained", "fesem"]  # which measure clients once, from one common model
+
 CHOICE = [
     ("with four label shifts training alone is far ahead of one model, and the true clusters are far ahead",
      lambda: far_ahead("local", "fedavg", SHIFT) and far_ahead("oracle", "local", SHIFT)),
-    ("FedGroup's, which is not to be told apart from IFCA or MD-ICFL",
+    ("With a fifth of the clients a round both are ahead of IFCA, and StoCFL in a chain is ahead of MD-ICFL, too",
+     lambda: ahead(ONCE, "ifca", "rot_r20") and ahead("stocfl-chained", "mdicfl", "rot_r20")),
+    ("Where all take part three seeds tell none of these apart",
+     lambda: level(ONCE, ["ifca", "mdicfl"], "rot_r100")
+     and {len(row.measured.runs) for row in rows([*ONCE, "ifca", "mdicfl"], "rot_r100")} == {3}),
+    ("FedGroup's, which is not to be told apart from IFCA or MD-ICFL in either case",
      lambda: level("fedgroup", ["ifca", "mdicfl"], ROT)),
     ("MD-ICFL, FedGroup and FeSEM send less than half of what IFCA does",
      lambda: all(2 * row.megabytes() < standing(where)["ifca"].megabytes()
