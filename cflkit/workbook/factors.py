@@ -51,6 +51,7 @@ FACTORS = (
     Factor("mdicfl-1-warmup", "mdicfl-1", "ten rounds of FedAvg first"),
     Factor("lcfed-weak", "lcfed", "weaker pulls, µ = λ = 0.01"),
     Factor("lcfed-weak-centre", "lcfed-weak", "weaker pulls, and clients start from their centre"),
+    Factor("lcfed-weak-sampled", "lcfed-weak", "weaker pulls, and a centre is the mean of those who took part"),
     Factor("lcfed-centre", "lcfed-weak-centre", "all this, and a centre is the mean of those who took part"),
     Factor("fedcg-kmeans", "fedcg", "domains are k-means clusters of clients' models"),
     Factor("fedcg-one", "fedcg-kmeans", "all this, and one domain"),
