@@ -330,16 +330,20 @@ def test_first_models_are_redrawn_until_each_has_enough_clients(fed, monkeypatch
         run(IFCA(k=4, init="redrawn"), fed, seed=took.index(max(took)), **how)
 
 
-def test_redrawn_first_models_that_both_have_enough_clients_at_once_are_the_distinct_ones(fed):
-    """35% of twelve clients are more than four."""
+@pytest.mark.parametrize("share, enough", [(0.35, 5), (4 / 12, 4)])
+def test_redrawn_first_models_that_both_have_enough_clients_at_once_are_the_distinct_ones(
+    share, enough, fed, monkeypatch
+):
+    """35% of twelve clients are more than four; a third of them are four, which is enough then."""
+    monkeypatch.setitem(ifca_file.LEAST, 2, share)
     found = set()
     for seed in range(6):
         sim = simulation(IFCA(k=2, init="redrawn"), fed, seed=seed, model="mlp16", rounds=1)
         plain = run(IFCA(k=2), fed, seed=seed, model="mlp16", rounds=1)
         fewest = shares(sim, sim.task.init(2)).min()
-        assert torch.equal(sim.run().server["models"], plain.server["models"]) == (fewest > 4)
+        assert torch.equal(sim.run().server["models"], plain.server["models"]) == (fewest >= enough)
         found.add(fewest)
-    assert {4, 5} <= found  # either side of the share
+    assert {4, 5} <= found  # either side of 35%
 
 
 @pytest.mark.parametrize(
