@@ -279,8 +279,12 @@ def test_a_verdict_has_no_more_seeds_than_the_baseline_that_it_leans_on(tmp_path
     assert str(verdict(tmp_path, a=MORE)) == "seems to hold. 2 seeds."
     share = {"ratio": [f"{P}/mdicfl-1/down", f"{P}/ifca/down"], "to": 0.25}
     assert str(verdict(tmp_path, a=share)) == "holds. 3 seeds."  # what is counted leans on nothing
+    seeds(tmp_path, "cfl", 0.85, 0.99, 0.92)
+    open_ = {"more": [f"{P}/mdicfl-1", f"{P}/cfl"]}
+    assert str(verdict(tmp_path, a=open_)) == "seems to hold. 2 seeds."  # by the mean, as with two seeds of each
     record(tmp_path, P, "fedavg", 2, accuracy=0.9)
     assert str(verdict(tmp_path, a=MORE)) == "holds. 3 seeds."
+    assert str(verdict(tmp_path, a=open_)) == "undecided. 3 seeds."
 
 
 def test_a_claim_without_any_run_says_so_and_blames_no_baseline(tmp_path):

@@ -106,7 +106,7 @@ class Verdict:
 
 
 # ---------------------------------------------------------------------- one part
-def outcome(margins: Sequence[Sequence[float]], strict: bool = False) -> str:
+def outcome(margins: Sequence[Sequence[float]], strict: bool = False, most: int = SEEDS) -> str:
     """What margins over seeds say: each is how far the claim's side lies beyond its boundary.
 
     Parameters
@@ -115,14 +115,16 @@ def outcome(margins: Sequence[Sequence[float]], strict: bool = False) -> str:
         For each condition that the claim needs, a value a seed; all of them must hold.
     strict : bool
         Whether a margin of exactly nothing is too little.
+    most : int
+        As how many seeds they count at most: as many as the baseline has, on which they lean.
 
     Returns
     -------
     str
-        By the 95% t interval over seeds; by the mean where there are fewer than three.
+        By the 95% t interval over seeds; by the mean where fewer than three count.
     """
     least = SLACK if strict else -SLACK
-    few = min(len(margin) for margin in margins) < SEEDS
+    few = min(most, *map(len, margins)) < SEEDS
     gaps = [metrics.paired_difference(margin, [0.0] * len(margin)) for margin in margins]
     if all((gap["mean"] if few else gap["low"]) > least for gap in gaps):
         return HOLDS
@@ -171,7 +173,7 @@ def decide(name: str, part: dict, numbers: dict[str, list[float]], folder: Path 
     kept = tuple(run for run in [*runs, *(run for _, more in others for run in more)] if run["seed"] in used)
     if kind == "near" and all(a == b for a, b in series) and _same(cells):
         return Part(name, VACUOUS, "the two runs are the same to the last digit", seeds, kept)
-    word = outcome(margins, strict)
+    word = outcome(margins, strict, seeds)
     if kind == "equals" and max(map(abs, margins[0])) > SLACK:  # in every seed: one other value refutes it
         word = FAILS
     rivals = [cell.partition("/")[2] for cell in names[1:]]
