@@ -1157,7 +1157,7 @@ def told_most():
 
 FEDCG = [
     ("Of Table 4 one row is run, of FEMNIST none",
-     lambda: len(known("fedcg-table4-celeba")) == 1 and unrun("fedcg_femnist_300")),
+     lambda: len(known("fedcg-table4-celeba")) == 1 and unrun("fedcg_femnist_150")),
     ("on faces it falls", lambda: every(falls, ["fedcg", "fedcg-one"], FACES)),
     ("On faces we chose the rounds and the rate on FedAvg alone, so that it comes near its printed number",
      lambda: searched(FACES) == {"fedavg"} and abs(off("fedcg-table5-celeba-400", "FedAvg")) < 1),
@@ -1192,7 +1192,7 @@ FEDCG = [
     ("comes within three points of the printed FedAvg, and above one of Table 3's graphs",
      lambda: -3 < alone() - in_table5("CelebA", "FedAvg")[0] < 0
      and sum(alone() > row for row in papers.printed(paper="fedcg", table="Table 3", method="GCN")) == 1),
-    ("*FEMNIST.* We have not run it", lambda: unrun("fedcg_femnist_300")),
+    ("*FEMNIST.* We have not run it", lambda: unrun("fedcg_femnist_150")),
 ]  # fmt: skip
 
 
