@@ -509,6 +509,9 @@ FESEM = [
      lambda: common.every(common.still_after(0), "fesem", common.EVERYWHERE)),
     ("Of CelebA (Table 3) all but FedAvg and FeSEM with four centres",
      lambda: {*labels("fesem_celeba")} == {"fedavg", "fedavg-equal", "fesem4"}),
+    ("On faces three seeds do not tell",
+     lambda: in_scores(level, "fesem4", ["fedavg", "fedavg-equal"], "fesem_celeba")
+     and {count(row, "fesem_celeba") for row in labels("fesem_celeba")} == {3}),
     ("FEMNIST (Table 2) with all of its writers: a sample of sixty stands in",
      lambda: every(has("federation", users=60), ALL, WRITERS)),
     ("In the table of sixty rounds it is given one round more, elsewhere not",
