@@ -1078,6 +1078,10 @@ LCFED = [
     ("By the listing the weakest pulls are best there", lambda: best("lcfed")[0] == 1),
     ("with them LCFed and its CGPFL-like sibling come out about as training alone",
      lambda: all(level(row, ALONE, THREE) and same(row, ALONE, THREE, NEAR) for row in (WEAK, WEAK_SIBLING))),
+    ("That is with a tenth of the devices", lambda: every(has("", participation=0.1), ALL, TUNED)),
+    ("With all of them one tenth each is better in every seed than a tenth of that, though three seeds do not",
+     lambda: min(gaps(LISTING, WEAK, EVERYBODY)) > 0 and level(LISTING, WEAK, EVERYBODY)),
+    ("with either LCFed is ahead of training alone", lambda: ahead([LISTING, WEAK], ALONE, EVERYBODY)),
     ("From the centre one tenth each came out best, by little, with the one seed that chose",
      lambda: best("lcfed-centre")[0] == 2 and best("lcfed-centre")[1] < NEAR and count("lcfed-centre-2", TUNED) == 1
      and every(has("method", mu=0.1, lam=0.1), "lcfed-centre-2", TUNED)),
