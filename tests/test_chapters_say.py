@@ -1009,9 +1009,9 @@ LCFED = [
      lambda: [max(tried["found"]) for tried in protocols.protocols()[THREE]["search"]
               if tried["reading"] == "5 epochs, all devices, normalised"] == [10]),
     ("For as many rounds as the tenth has, FedAvg comes to its printed number with all devices, too; so does LCFed",
-     lambda: agree("agrees", table1(EVERYBODY), "FedAvg") and agree("agrees", table1(EVERYBODY), "LCFed, listing")
+     lambda: all(agree("agrees", table1(f"{name}_all"), "FedAvg", "LCFed, listing") for name in FIRST[:2])
      and {run["config"]["rounds"] for where in (THREE, EVERYBODY) for run in runs("fedavg", where)} == {120}),
-    ("There it is ahead of training alone, FedAvg and the centres of FedGroup and FeSEM",
+    ("With three it is ahead of training alone, FedAvg and the centres of FedGroup and FeSEM",
      lambda: ahead(LISTING, [ALONE, "fedavg", "fedgroup", "fesem"], EVERYBODY)),
     ("three seeds do not tell it from IFCA, CGPFL-like and FedPer, and FeSEM's own models are ahead",
      lambda: level(LISTING, ["ifca", SIBLING, FEDPER], EVERYBODY) and ahead(OWN_FESEM, LISTING, EVERYBODY)),
