@@ -44,6 +44,7 @@ WINDOW = ["stocfl", *(f"stocfl-tau{tau}" for tau in (30, 40, 60, 70, 80))]  # th
 FIRST = [f"lcfed_mnist_{split}" for split in ("n3", "n4", "dir01")]
 THREE, FOUR, DIRICHLET = CALIBRATED = [f"{name}_cal" for name in FIRST]
 TUNED, EVERYBODY, TENFOLD = (f"lcfed_mnist_n3_{name}" for name in ("tune", "all", "tenfold"))
+EVERYBODIES = [f"{name}_all" for name in FIRST[:2]]
 CIFAR3, CIFAR4, CIFAR_DIRICHLET = CIFARS = [f"lcfed_cifar10_{split}" for split in ("n3", "n4", "dir01")]
 ALONE, FEDPER, SIBLING, OWN_FESEM, LISTING, WEAK, STRONG, CENTRE, CENTRE_WEAK = (
     f"{label}/personal_accuracy" for label in ("local", "fedper", "cgpfl_like", "fesem", "lcfed", "lcfed-weak",
@@ -307,9 +308,13 @@ def poorer_with_few(k):
     return max(gap for gap, run in found if clusters(2, 3)(run)) < 0
 
 
+def lenets():
+    """How many runs there are with a LeNet in place of MD-ICFL's networks."""
+    return sum(count(row, where) for where in SWAPPED for row in labels(where))
+
+
 MDICFL = [
-    ("runs with a LeNet in place of its networks have one seed so far",
-     lambda: {count(row, where) for where in SWAPPED for row in labels(where)} == {1}),
+    ("of the runs with a LeNet in place of its networks the first four are made", lambda: lenets() == 4),
     ("the fourth source, and runs with half of the clients a round",
      lambda: every(lambda run: len(run["config"]["federation"]["images"]) == 3, ALL, DIGITS)
      and every(has("", participation=1), ALL, DIGITS)),
@@ -362,7 +367,7 @@ MDICFL = [
      lambda: [len(table(TABLE6)[assumed(2, k)[1]].measured.runs) for k in range(1, 7)] == [3, 3, 3, 3, 1, 1]),
     ("on MNIST they need not",
      lambda: every(lambda run: moves(run, 5) > HARDLY, "mdicfl-1-distinct", MNIST)),
-    ("a LeNet, one seed", lambda: {count(row, where) for where in SWAPPED for row in labels(where)} == {1}),
+    ("a LeNet, four runs", lambda: lenets() == 4),
     ("With all clients it lost one or two of its four models by the third round, in each of three seeds",
      lambda: seeds(3, 3, lambda run: run["rounds"][3]["clusters"] in (2, 3), "ifca", ROTATED)),
     ("and nobody moved after that", lambda: every(lambda run: not moves(run, 3), "ifca", ROTATED)),
@@ -1003,13 +1008,15 @@ LCFED = [
     ("the last step is decided for three labels only",
      lambda: ahead(WEAK, LISTING, THREE) and level(WEAK, LISTING, [FOUR, DIRICHLET])
      and ahead(LISTING, STRONG, CALIBRATED)),
-    ("For three labels the second is run with all devices, too",
-     lambda: every(has("", participation=1.0), ALL, EVERYBODY) and every(has("local", epochs=5), ALL, EVERYBODY)),
+    ("The second is run with all devices, too: for three labels, and for four in three rows",
+     lambda: every(has("", participation=1.0), ALL, EVERYBODIES) and every(has("local", epochs=5), ALL, EVERYBODIES)
+     and [{count(row, where) for row in labels(where)} for where in EVERYBODIES] == [{3}, {3}]
+     and len(labels(EVERYBODIES[1])) == 3 and unrun(f"{FIRST[2]}_all")),
     ("It was found on FedAvg, and all devices had been tried for ten rounds only",
      lambda: [max(tried["found"]) for tried in protocols.protocols()[THREE]["search"]
               if tried["reading"] == "5 epochs, all devices, normalised"] == [10]),
     ("For as many rounds as the tenth has, FedAvg comes to its printed number with all devices, too; so does LCFed",
-     lambda: all(agree("agrees", table1(f"{name}_all"), "FedAvg", "LCFed, listing") for name in FIRST[:2])
+     lambda: all(agree("agrees", table1(where), "FedAvg", "LCFed, listing") for where in EVERYBODIES)
      and {run["config"]["rounds"] for where in (THREE, EVERYBODY) for run in runs("fedavg", where)} == {120}),
     ("With three it is ahead of training alone, FedAvg and the centres of FedGroup and FeSEM",
      lambda: ahead(LISTING, [ALONE, "fedavg", "fedgroup", "fesem"], EVERYBODY)),
@@ -1021,7 +1028,7 @@ LCFED = [
     ("But then FedAvg ends above its printed number, and three seeds do not tell it from LCFed",
      lambda: min(values("fedavg", TENFOLD).values()) > print_of(EVERYBODY)["FedAvg"] + 1
      and level("fedavg", LISTING, TENFOLD)),
-    ("With all devices it is ahead, for three labels", lambda: ahead(LISTING, ALONE, EVERYBODY)),
+    ("With all devices it is ahead, for three and for four labels", lambda: ahead(LISTING, ALONE, EVERYBODIES)),
     ("With all devices it uses all ten, and is ahead of both",
      lambda: every(lambda run: len(run["final"]["sizes"]) == 10, "ifca", EVERYBODY)
      and ahead("ifca", ["fedgroup", "fesem"], EVERYBODY)),
