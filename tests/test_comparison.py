@@ -1,12 +1,13 @@
 """The comparison's tables and figures say what its records say."""
 
 import json
+import shutil
 from pathlib import Path
 
 import made
 import pytest
 
-from cflkit.workbook import comparison, factors, ledger, pages, protocols
+from cflkit.workbook import comparison, factors, ledger, pages, protocols, records
 from cflkit.workbook.comparison import METHODS, Row
 from cflkit.workbook.measured import Measured
 
@@ -222,6 +223,31 @@ def test_the_status_links_to_tables_that_are_on_a_page(tmp_path):
     assert {name for name, link in linked().items() if link} == papers
     made.record(tmp_path, "common_shift_r20", "ifca", 0, accuracy=0.9)
     assert {name for name, link in linked().items() if link} == papers | {"comparison-shift-r20"}
+
+
+def test_every_number_of_the_comparison_leads_to_its_record(tmp_path):
+    """Of rows, of another model of a row, and of factors; and the commands make them anew."""
+    stored = [("common_rot_r20", "ifca"), ("common_rot_r20", "stocfl-chained"), ("common_rot_why", "ifca-common")]
+    for protocol, label in stored:
+        for file in (records.FOLDER / protocol).glob(f"{label}-??????????-s[01].json"):
+            (tmp_path / protocol).mkdir(exist_ok=True)
+            shutil.copy(file, tmp_path / protocol)
+    page = pages.environment(tmp_path, tmp_path).get_template("comparison.md.jinja").render()
+
+    def linked(name, protocol, label, score):
+        found = {r["seed"]: r for r in records.load(protocol, tmp_path) if r["label"] == label}
+        files = {seed: f"results/{protocol}/{records.name(r)}.json" for seed, r in found.items()}
+        values = {seed: f"{100 * r['final'][score]:.2f}" for seed, r in found.items()}
+        links = [f"{seed}: {{download}}`{values[seed]} <{files[seed]}>`" for seed in (0, 1)]
+        return f"| {name} | `{label}`, `{score}` | {', '.join(links)} |"
+
+    for name, (protocol, label), score in (
+        ("IFCA", stored[0], "accuracy"), ("StoCFL, chained", stored[1], "accuracy"),
+        ("FedAvg, chained", stored[1], "global_accuracy"), ("IFCA", stored[2], "accuracy"),
+    ):  # fmt: skip
+        assert page.count(linked(name, protocol, label, score)) == 1
+    assert "simulate --protocol common_rot_r20 LABEL --seed 0-1 --out again\n" in page
+    assert "simulate --protocol common_rot_why LABEL --seed 0-2 --out again\n" in page
 
 
 def test_a_factor_changes_one_parameter_of_its_base():

@@ -103,6 +103,7 @@ def environment(folder: Path, out: Path, benchmarks: Path = BENCHMARKS) -> jinja
     templates.globals |= {call.__name__: call for call in of_rows}
     templates.globals |= {
         "missing": MISSING,
+        "links": links,
         "number": number,
         "settling": comparison.SETTLING,
         "factored": factors.CHANGED,
@@ -282,21 +283,24 @@ def _table(name: str, spec: dict, rows: list[Row], folder: Path) -> dict:
         "early": ledger.too_early(spec["protocol"], folder) if runs else "",
         "assumed": protocols.protocols()[spec["protocol"]]["assumed"],
         "search": protocols.protocols()[spec["protocol"]].get("search", []),
-        "trace": list(_trace(spec["protocol"], rows)),
+        "trace": list(_trace(rows)),
         "curves": _curves(rows) if len(runs) > 1 and spec["metric"] == "accuracy" else None,
     }
 
 
-def _trace(protocol: str, rows: Sequence[Row]) -> Iterator[tuple[str, ...]]:
+def _trace(rows: Sequence[Row]) -> Iterator[tuple[str, ...]]:
     """Give every seed's number with its run record."""
     for row in rows:
-        if row.measured is None:
-            continue
-        files = {r["seed"]: f"results/{protocol}/{records.name(r)}.json" for r in row.measured.runs}
-        values = row.measured.values(row.metric)
-        links = [f"{seed}: {{download}}`{value:.2f} <{files[seed]}>`" for seed, value in values.items()]
-        if links:
-            yield row.name, f"`{row.label}`, `{row.metric}`", ", ".join(links)
+        linked = row.measured and links(row.measured, row.metric)
+        if linked:
+            yield row.name, f"`{row.label}`, `{row.metric}`", linked
+
+
+def links(measured: ledger.Measured, metric: str) -> str:
+    """List the numbers of all seeds, each a link to its run record."""
+    files = {r["seed"]: f"results/{r['protocol']}/{records.name(r)}.json" for r in measured.runs}
+    values = measured.values(metric).items()
+    return ", ".join(f"{seed}: {{download}}`{value:.2f} <{files[seed]}>`" for seed, value in values)
 
 
 def _own(row: Row) -> dict[int, float]:
