@@ -735,6 +735,12 @@ def outside(run):
                if score is not None)  # fmt: skip
 
 
+def singles(run):
+    """The share of clusters but the largest that have one client."""
+    _, *others = run["final"]["sizes"]
+    return others.count(1) / len(others)
+
+
 def writers(run):
     """Mean accuracy of those who train in the largest cluster, of the others who train, and of the unseen."""
     seen, unseen, large = run["clients"]["accuracy"], run["clients"]["unseen_accuracy"], in_large(run)
@@ -758,10 +764,11 @@ STOCFL = [
     ("at a rate found on FedAvg, unseen writers score above seen ones in each of three seeds",
      lambda: searched(CALM) == {"fedavg"} and count("stocfl", CALM) == 3
      and more("stocfl/unseen_accuracy", "stocfl", CALM)),
-    ("In print they are level, so the claim fails",
+    ("In print they are level. The claim, level within a point, fails",
      lambda: max(unseen_in_print()) - min(unseen_in_print()) < 0.1 and verdict("stocfl-unseen").word == "fails"),
     ("a dozen or more stay outside the large cluster, nearly all of them alone, and score less than half of what",
-     lambda: every(lambda run: outside(run) >= 12 and writers(run)[1] < writers(run)[0] / 2, "stocfl", CALM)),
+     lambda: every(lambda run: outside(run) >= 12 and writers(run)[1] < writers(run)[0] / 2
+                   and singles(run) >= 0.9, "stocfl", CALM)),
     ("The seen writers of the large cluster score above the unseen",
      lambda: every(lambda run: writers(run)[0] > writers(run)[2], "stocfl", CALM)),
     ("On FEMNIST, Table 2, Figure 7, and IFCA and CFL of Table 4",
@@ -1056,7 +1063,7 @@ LCFED = [
     ("For as many rounds as the tenth has, FedAvg comes to print with all devices, too; so does LCFed",
      lambda: all(agree("agrees", table1(where), "FedAvg", "LCFed, listing") for where in EVERYBODIES)
      and {run["config"]["rounds"] for where in (THREE, EVERYBODY) for run in runs("fedavg", where)} == {120}),
-    ("There it is ahead of training alone and the centres of FedGroup and FeSEM",
+    ("There LCFed is ahead of training alone and the centres of FedGroup and FeSEM",
      lambda: ahead(LISTING, [ALONE, "fedgroup", "fesem"], EVERYBODIES)),
     ("with three labels also of FedAvg, with four of IFCA",
      lambda: ahead(LISTING, "fedavg", EVERYBODY) and level(LISTING, "ifca", EVERYBODY)
@@ -1127,7 +1134,7 @@ LCFED = [
     ("FeSEM's own models are ahead of IFCA on all three splits, its centres behind it with Dirichlet shares",
      lambda: ahead(OWN_FESEM, "ifca", CIFARS) and behind("fesem", "ifca", CIFAR_DIRICHLET)
      and level("fesem", "ifca", [CIFAR3, CIFAR4])),
-    ("on MNIST two rows are better for one of three splits",
+    ("on MNIST two rows are ahead on one of three splits",
      lambda: sorted(map(better_rows, FIRST)) == [0, 0, 2]),
     ("each method with a weight got five settings, scored on held-out training images",
      lambda: {*labels(TUNED)} == five("lcfed") | five("lcfed-centre") | five("cgpfl")
@@ -1187,9 +1194,9 @@ LCFED = [
 
 
 # ---------------------------------------------------------------------- FedCG
-def collapsed(run):
-    """Whether one domain has all but a few images, from the first refresh on."""
-    return all(t["largest_share"] > 0.95 for t in run["rounds"][setting("refresh")(run) + 1 :])
+def collapsed(run, refreshes=1):
+    """Whether one domain has all but a few images, from the first refresh on, or from a later one."""
+    return all(t["largest_share"] > 0.95 for t in run["rounds"][refreshes * setting("refresh")(run) + 1 :])
 
 
 def falls(run):
@@ -1256,15 +1263,17 @@ FEDCG = [
      lambda: level(["fedcg-one", "fedavg-twice"], ["fedcg", "fedavg"], FACES)),
     ("seeds lie further apart than that gap",
      lambda: min(map(apart, ["fedavg", "fedcg", "fedcg-one", "fedavg-twice"])) > printed_gap()),
-    ("Three seeds of ours tell neither last layer from all, nor teacher from k-means",
+    ("Three seeds tell neither last layer from all, nor teacher from k-means",
      lambda: level("fedcg", "fedcg-all4", FACES) and level("fedcg-hard2", "fedcg-kmeans2", FACES)
      and {count(row.label, FACES) for row in known("fedcg-table4-celeba")} == {3}),
-    ("With graph layers everywhere our FedCG on faces is ahead of one domain in the last layer, in three seeds",
+    ("With graph layers everywhere, four domains and soft ones at test our FedCG on faces is ahead of one domain",
      lambda: ahead("fedcg-all4", "fedcg-one", FACES) and count("fedcg-all4", FACES) == 3),
-    ("After the first refresh hardly an image is in another domain there, too",
-     lambda: every(collapsed, "fedcg-all4", FACES)),
-    ("One domain in all layers was not run",
-     lambda: not some(has("method", domains=1, layers="all"), labels(FACES), FACES)),
+    ("With graph layers everywhere and two hard domains it is not to be told apart from it",
+     lambda: level("fedcg-hard2", "fedcg-one", FACES)),
+    ("In both, after the second refresh at the latest, hardly an image that is trained on is in another domain",
+     lambda: every(partial(collapsed, refreshes=2), ["fedcg-all4", "fedcg-hard2"], FACES)),
+    ("four hard ones were not run",
+     lambda: not some(has("method", domains=4, soft=False), labels(FACES), FACES)),
     ("and in the last forty rounds some runs still move by as much",
      lambda: some(lambda run: late(run) > printed_gap(), ALL, FACES)),
     ("on FEMNIST it lies above, and FedCG above both",
