@@ -41,6 +41,11 @@ def test_settled_is_the_last_round_in_which_anybody_moved():
     assert Measured([wandering, made(2, [(1, 0), (2, 0)])]).values("settled") == {1: 3, 2: 0}
 
 
+def test_main_clusters_hold_a_tenth_of_the_clients_or_more():
+    found = Measured([made(0, sizes=[60, 10, 9, 9, 9, 3]), made(1, sizes=[91, 9]), made(2, sizes=[90, 10])])
+    assert found.values("main_clusters") == {0: 2, 1: 1, 2: 2}
+
+
 def test_a_number_has_two_decimals_its_spread_and_a_sign_where_asked():
     assert measured.number([4.0]) == "4.00" and measured.number([4.0], sign=True) == "+4.00"
     assert measured.number([1.0, 3.0]) == "2.00 ± 1.41"  # ddof 1: the root of 2

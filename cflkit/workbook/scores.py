@@ -8,7 +8,7 @@ from cflkit.checks import Natural, Range, Unit, Weight, declared
 MODELS = ("personal", "global", "unseen")  # whose score a row shows, if not that of the model which serves a client
 _SHARES = [f"{axis}{end}" for axis in ("accuracy", "own_accuracy") for end in ("", "_std", "_worst10", "_micro")]
 _SHARES += ["f1", "f1_micro"]
-_COUNTS = ("clusters", "moved", "settled", "down", "up", "server_flops", "client_flops")
+_COUNTS = ("clusters", "main_clusters", "moved", "settled", "down", "up", "server_flops", "client_flops")
 RANGES: dict[str, Any] = {
     **dict.fromkeys([*_SHARES, *(f"{model}_{share}" for model in MODELS for share in _SHARES)], Unit | None),
     "ari": Annotated[float, Range(-1, 1)] | None,
