@@ -7,7 +7,7 @@ import yaml
 from made import record
 from matplotlib.text import Text
 
-from cflkit.workbook import console, evidence, figures, ledger, pages, protocols, records
+from cflkit.workbook import console, evidence, figures, ledger, pages, places, protocols, records
 
 FIRST = {"paper": "stocfl", "table": "Table 1", "n_clients": 4800, "participation": 0.1}
 
@@ -168,6 +168,32 @@ def test_a_table_of_cards_says_so_to_the_style_sheet():
 
 def results(paper, folder):
     return pages.environment(folder, folder).get_template("tables.md.jinja").render(paper=paper)
+
+
+def test_a_search_for_open_settings_stands_in_its_chapter_and_under_its_tables(tmp_path):
+    for paper in pages.CHAPTERS:
+        chapter = (places.BOOK / f"{paper}.ipynb").read_text("utf-8")
+        assert bool(pages.searches(paper)) == (f"_generated/{paper}_search.md" in chapter)
+    ((protocol, names), *_) = pages.searches("stocfl")
+    assert names == ["stocfl_femnist_unseen_cal", "stocfl_femnist_300_cal"]  # one search, two protocols
+    line = "| **learning rate 0.05** | `fedavg` | 2 | 36.40 at 20, 62.00 at 40, 68.40 at 60, 75.70 at 80, 77.00"
+    template = pages.environment(tmp_path, tmp_path).get_template("search.md.jinja")
+    found = template.render(paper="stocfl")
+    assert found.count(line) == 1 and str(protocol["since"]) in found
+    assert template.render(paper="fesem").strip() == ""
+    pages.write(out=tmp_path)
+    assert line in (tmp_path / "stocfl_tables.md").read_text()
+
+
+def test_under_each_table_that_has_runs_stands_how_to_run_it_again(tmp_path):
+    pages.write(out=tmp_path)
+    for paper in pages.CHAPTERS:
+        text = (tmp_path / f"{paper}_tables.md").read_text()
+        for table in pages.tables(paper, records.FOLDER):
+            again = f"$ .venv/bin/cflkit reproduce {table['name']} --out again  #"
+            fill = f"$ .venv/bin/cflkit reproduce {table['name']}  #"
+            assert (again in text) == bool(table["runs"])
+            assert (fill in text) == bool(table["runs"] and table["lacking"])
 
 
 def test_other_numbers_of_a_row_are_of_the_model_it_scores(tmp_path):
@@ -457,7 +483,7 @@ def test_what_fedcg_came_to_says_how_many_seeds_its_rows_have(tmp_path):
             row["largest_share"] = 0.5 if row["round"] <= parted else 0.95
         whole["final"]["largest_share"] = 0.95
         path.write_text(json.dumps(whole))
-    assert "From round 18 of 400 on, in every seed, nine images of ten or more are in one of the" in found()
+    assert "From round 18 of 400 on, in every seed, nine training images of ten or more are in one" in found()
     whole["rounds"][-1]["largest_share"] = whole["final"]["largest_share"] = 0.5
     path.write_text(json.dumps(whole))
     assert "nine images of ten" not in found()

@@ -45,7 +45,7 @@ TEMPLATES = places.BOOK / "templates"
 BENCHMARKS = places.ROOT / "benchmarks" / "results"
 MISSING = "not yet measured"
 BESIDE = 1, 3, 4  # the columns of a table that set a number beside the printed one
-EACH = "claims", "dots", "finding", "marks", "tables"  # what a paper has of its own
+EACH = "claims", "dots", "finding", "marks", "search", "tables"  # what a paper has of its own
 MINUS = re.compile(r"(?<![\w`/.-])-(?=\d)")  # a hyphen that is a sign
 NUMBER = re.compile(r"[-+−]?[\d.,]+( ± [\d.]+)?%?|–|")
 
@@ -119,6 +119,7 @@ def environment(folder: Path, out: Path, benchmarks: Path = BENCHMARKS) -> jinja
         "citation": status.citation,
         "chapters": CHAPTERS,
         "not_run": not_run,
+        "searches": searches,
         "printed": ledger.printed,
         "rows": partial(ledger.rows, folder=folder),
         "lacking": partial(ledger.missing, folder=folder),
@@ -238,6 +239,15 @@ def covered(folder: Path) -> Iterator[list[str]]:
 def not_run() -> list[tuple[str, ...]]:
     """List what no table faces, and why."""
     return [(CHAPTERS[out["paper"]], out["item"], out["because"]) for out in ledger.left_out()]
+
+
+def searches(paper: str) -> list[tuple[dict, list[str]]]:
+    """Give each search for what a paper leaves open: the first protocol that rests on it, and the names of all."""
+    found: dict[str, list[str]] = {}
+    for name, protocol in protocols.protocols().items():
+        if protocol["paper"] == paper and protocol.get("search"):
+            found.setdefault(str(protocol["search"]), []).append(name)
+    return [(protocols.protocols()[names[0]], names) for names in found.values()]
 
 
 def tables(paper: str, folder: Path) -> Iterator[dict]:
