@@ -413,7 +413,7 @@ MDICFL = [
     ("IFCA lost one or two in all six of its runs", lambda: every(clusters(2, 3), "ifca", MNIST)),
     ("From such models back-searching lost one in three of six, the generator in one",
      lambda: [losses(sampler) for sampler in (1, 2)] == [[3, 6], [1, 6]]),
-    ("In each run it lost as many models as IFCA or fewer",
+    ("In each run either sampler lost as many models as IFCA or fewer",
      lambda: min(gaps([f"{row}/clusters" for row in EQUAL + DISTINCT], "ifca/clusters", MNIST)) >= 0),
     ("are printed for MobileNetV2 but not for ResNet18",
      lambda: parts_say("internally consistent", "mdicfl-skew", "MobileNetV2")
@@ -659,12 +659,16 @@ FESEM = [
     ("more than ten points below print, with as many passes too. Those of four centres lie farther below",
      lambda: all(off(name, "FeSEM(4)") < off(name, row) < -10
                  for name, row in product(FACE_TABLES[:2], FACE_ROWS[:2]))),
-    ("FedAvg's mean F1 over people is above print; the other F1 scores are undecided",
+    ("FedAvg's mean F1 over people is above print",
      lambda: differs(1, *product(FACE_TABLES[3:], FACE_ROWS[:2])) and agree("undecided", FACE_TABLES[2], *FACE_ROWS)
      and agree("undecided", FACE_TABLES[3], "FeSEM(4)")),
-    ("FedAvg is still climbing at the end, in each seed; four centres are not",
-     lambda: all(every(partial(climbs, metric=metric), "fedavg", "fesem_celeba")
-                 and not some(partial(climbs, metric=metric), "fesem4", "fesem_celeba") for metric in SCORES)),
+    ("over people the two lie within half a point in each run",
+     lambda: every(lambda run: abs(run["final"]["f1"] - run["final"]["accuracy"]) < 0.005, ALL, "fesem_celeba")),
+    ("After its last round FedAvg has its best score in each seed; one round more raises it in one",
+     lambda: all(every(partial(climbs, metric=metric), "fedavg", "fesem_celeba") for metric in SCORES)
+     and sum(gap > 0 for gap in gaps("fedavg-equal", "fedavg", "fesem_celeba")) == 1),
+    ("Four centres have no best score at the end",
+     lambda: not any(some(partial(climbs, metric=metric), "fesem4", "fesem_celeba") for metric in SCORES)),
     ("In our runs a random start stays far from the truth",
      lambda: common.mean(ari, "fesem-random", common.WHY) < CHANCE),
     ("Its FEMNIST table has the matched row above three centres in all four scores, in mean F1 by far",
@@ -855,8 +859,8 @@ STOCFL = [
      lambda: all(0.9 < sum(single) / sum(seen) < 1.1 and sum(seen) < 0 for _, single, _, seen in beside_fedavg())),
     ("For the writers of the large cluster three seeds do not tell StoCFL from FedAvg",
      lambda: undecided([mean(large) for large, *_ in beside_fedavg()])),
-    ("About all of the loss among the unseen is that of three writers a seed",
-     lambda: all(0.9 < sum(sorted(unseen)[:3]) / sum(unseen) < 1.1 and sum(unseen) < 0
+    ("Two or three of the unseen writers a seed make up about all of the loss among the unseen",
+     lambda: all(any(0.9 < sum(sorted(unseen)[:few]) / sum(unseen) < 1.1 for few in (2, 3)) and sum(unseen) < 0
                  for _, _, unseen, _ in beside_fedavg())),
     ("The records do not say which cluster served them",
      lambda: every(lambda run: {run["clients"]["cluster"][i] for i in kinds(run)[2]} == {-1}, "stocfl", CALM)),
@@ -907,7 +911,7 @@ STOCFL = [
      lambda: {*map(len, scored_leads("stocfl", "cfl", SHIFTED))} == {5}
      and all(rounds_ahead(row, "cfl", SHIFTED) == [5, 5, 3, 5] for row in UPDATES)),
     ("in the third, where it finds one cluster, it is above in three",
-     lambda: all(clusters(1)(runs(row, SHIFTED)[1]) for row in UPDATES)),
+     lambda: all([clusters(1)(run) for run in runs(row, SHIFTED)] == [False, True, False] for row in UPDATES)),
     ("Beside FedAvg it is the same",
      lambda: all(rounds_ahead(row, "fedavg", SHIFTED) == [5, 5, 3, 5] for row in UPDATES)),
     ("Beside IFCA the mean of parallel StoCFL is ahead in none, that of chained StoCFL in the first alone",
@@ -1200,7 +1204,7 @@ LCFED = [
     ("For as many rounds as the tenth has, FedAvg comes to print with all devices, too; so does LCFed",
      lambda: all(agree("agrees", table1(where), "FedAvg", "LCFed, listing") for where in EVERYBODIES)
      and {run["config"]["rounds"] for where in (THREE, EVERYBODY) for run in runs("fedavg", where)} == {120}),
-    ("Our variant comes as near with a tenth, so these numbers do not tell which was run",
+    ("On the mean our variant comes as near with a tenth; these numbers do not tell the two apart",
      lambda: max(abs(off(table1(where), "LCFed, centre")) for where in (THREE, FOUR)) < NEAR
      and max(abs(off(table1(where), "LCFed, listing")) for where in EVERYBODIES) < NEAR),
     ("With all devices LCFed as listed is ahead of training alone and the centres of FedGroup and FeSEM",
@@ -1272,7 +1276,8 @@ LCFED = [
      lambda: not searched(*CIFARS) and one_local_training([*CALIBRATED, *CIFARS])
      and every(has("", rounds=120, participation=0.1), ALL, CALIBRATED)
      and every(has("", rounds=200, participation=0.1), ALL, CIFARS)
-     and every(has("federation", mean=0.5, std=0.5), ALL, CIFARS)),
+     and every(has("federation", mean=0.5, std=0.5), ALL, CIFARS)
+     and every(has("federation", mean=0.1307, std=0.3081), ALL, CALIBRATED)),
     ("FedAvg ends far below its printed number on all three splits", lambda: fedavg_far_below_print(CIFARS)),
     ("With Dirichlet shares FedGroup is ahead of IFCA there",
      lambda: ahead("fedgroup", "ifca", CIFAR_DIRICHLET)),
@@ -1317,19 +1322,25 @@ LCFED = [
     ("On MNIST with the weakest pulls LCFed is behind for Dirichlet shares, by a few hundredths of a point",
      lambda: behind(WEAK, WEAK_SIBLING, DIRICHLET) and same(WEAK, WEAK_SIBLING, DIRICHLET, 0.05)
      and level(WEAK, WEAK_SIBLING, [THREE, FOUR])),
-    ("With a tenth of the devices and three labels FedGroup and FeSEM's centres end seven points below print",
-     lambda: all(round(off(table1(THREE), row)) == -7 for row in ("FedGroup", "FeSEM"))),
-    ("With all devices they gain more than five; the rest is unexplained",
-     lambda: all(the_mean(row, EVERYBODY) - the_mean(row, THREE) > 5 for row in ("fedgroup", "fesem"))
-     and all(off(table1(EVERYBODY), row) < -1 for row in ("FedGroup", "FeSEM"))),
-    ("With four labels and all devices FedAvg is ahead of IFCA, FedGroup and FeSEM's centres",
+    ("With a tenth of the devices FedGroup ends below print on all three splits of MNIST, FeSEM's centres",
+     lambda: differs(-1, *((table1(where), "FedGroup") for where in CALIBRATED))
+     and differs(-1, *((table1(where), "FeSEM") for where in (THREE, FOUR)))
+     and agreement(table1(DIRICHLET), "FeSEM") == "undecided"),
+    ("IFCA with Dirichlet shares. With all devices and three or four labels three seeds show no such difference",
+     lambda: differs(-1, (table1(DIRICHLET), "IFCA"))
+     and not any(agreement(table1(where), row) == "differs"
+                 for where in EVERYBODIES for row in ("FedGroup", "FeSEM", "IFCA"))),
+    ("FedAvg is ahead of FedGroup and FeSEM's centres with a tenth for three and four labels",
+     lambda: ahead("fedavg", ["fedgroup", "fesem"], [THREE, FOUR])),
+    ("With all devices and four labels it is ahead of both, and of IFCA",
      lambda: ahead("fedavg", SHARED, EVERYBODIES[1])),
-    ("In print it is behind them",
-     lambda: print_of(FOUR)["FedAvg"] < min(print_of(FOUR)[row] for row in ("IFCA", "FedGroup", "FeSEM"))),
+    ("In print it is behind all three",
+     lambda: all(print_of(where)["FedAvg"] < min(print_of(where)[row] for row in ("IFCA", "FedGroup", "FeSEM"))
+                 for where in (THREE, FOUR))),
     ("On MNIST, and with three or four labels on CIFAR-10, most devices end with one of its ten models",
      lambda: every(one_has_most, "ifca", [*CALIBRATED, CIFAR3, CIFAR4])),
     ("and three seeds do not tell it from FedAvg", lambda: level("ifca", "fedavg", [*CALIBRATED, CIFAR3, CIFAR4])),
-    ("So where it beats FeSEM's centres and FedGroup, it is nearly one model against ten",
+    ("So where it beats FeSEM's centres and FedGroup on MNIST there, it is nearly one model against ten",
      lambda: ahead("ifca", ["fedgroup", "fesem"], [THREE, FOUR])
      and every(one_has_most, "ifca", [THREE, FOUR])),
     ("For three and four labels these own models are ahead of our variant of LCFed, too",
@@ -1413,11 +1424,15 @@ FEDCG = [
     ("Of Table 4 four rows are run, of FEMNIST FedAvg and FedCG with our $W$ per filter",
      lambda: len(known("fedcg-table4-celeba")) == 4 and {*labels(FEDCG_WRITERS)} == {"fedavg", "fedcg"}
      and every(has("method", gcn="per_filter"), "fedcg", FEDCG_WRITERS)),
-    ("On our samples it ends higher on FEMNIST than on faces, in every seed, as printed",
+    ("On our samples it ends higher on FEMNIST than on faces, in every seed, as in print",
      lambda: min(lam(run) for run in runs("fedcg", FEDCG_WRITERS)) > max(lam(run) for run in runs("fedcg", FACES))
      and count("fedcg", FEDCG_WRITERS) == count("fedcg", FACES) == 3),
     ("But on both hardly more than one domain is in training",
      lambda: every(collapsed, "fedcg", [FACES, FEDCG_WRITERS])),
+    ("Rounds and local training differ, too; no run parts these",
+     lambda: every(has("", rounds=400), "fedcg", FACES) and every(has("", rounds=150), "fedcg", FEDCG_WRITERS)
+     and every(has("local", epochs=5, batch_size=5), "fedcg", FACES)
+     and every(has("local", epochs=1, batch_size=10), "fedcg", FEDCG_WRITERS)),
     ("So in training our FedCG with four domains is nearly FedCG with one",
      lambda: every(collapsed, "fedcg", FACES)),
     ("On faces we chose the rounds and the rate on FedAvg alone, so that it comes near its printed number",
@@ -1439,6 +1454,9 @@ FEDCG = [
      lambda: level("fedcg-all4", "fedavg", FACES) and level("fedcg-hard2", "fedcg-one", FACES)),
     ("In both, after the second refresh at the latest, hardly an image that is trained on is in another domain",
      lambda: every(partial(collapsed, refreshes=2), ["fedcg-all4", "fedcg-hard2"], FACES)),
+    ("The four soft ones are ahead of the two hard ones", lambda: ahead("fedcg-all4", "fedcg-hard2", FACES)),
+    ("One domain in all layers was not run",
+     lambda: not some(has("method", domains=1, layers="all"), labels(FACES), FACES)),
     ("The two differ in how domains are mixed at test and in the number of residuals; no run parts these",
      lambda: every(has("method", domains=4, soft=True, layers="all"), "fedcg-all4", FACES)
      and every(has("method", domains=2, soft=False, layers="all"), "fedcg-hard2", FACES)

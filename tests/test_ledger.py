@@ -181,19 +181,16 @@ def test_a_search_for_open_settings_stands_in_its_chapter_and_under_its_tables(t
     found = template.render(paper="stocfl")
     assert found.count(line) == 1 and str(protocol["since"]) in found
     assert template.render(paper="fesem").strip() == ""
-    pages.write(out=tmp_path)
-    assert line in (tmp_path / "stocfl_tables.md").read_text()
+    record(tmp_path, "stocfl_femnist_unseen_cal", "fedavg", 0, accuracy=0.8)
+    assert line in results("stocfl", tmp_path)
 
 
-def test_under_each_table_that_has_runs_stands_how_to_run_it_again(tmp_path):
-    pages.write(out=tmp_path)
-    for paper in pages.CHAPTERS:
-        text = (tmp_path / f"{paper}_tables.md").read_text()
-        for table in pages.tables(paper, records.FOLDER):
-            again = f"$ .venv/bin/cflkit reproduce {table['name']} --out again  #"
-            fill = f"$ .venv/bin/cflkit reproduce {table['name']}  #"
-            assert (again in text) == bool(table["runs"])
-            assert (fill in text) == bool(table["runs"] and table["lacking"])
+def test_under_a_table_that_has_runs_stands_how_to_fill_it_and_how_to_run_it_again(tmp_path):
+    record(tmp_path, P, "ifca", 0, accuracy=0.97)
+    found = results("mdicfl", tmp_path)
+    assert found.count("$ .venv/bin/cflkit reproduce mdicfl-table4-r100  # run what is missing\n") == 1
+    assert found.count("$ .venv/bin/cflkit reproduce mdicfl-table4-r100 --out again  # run all of it again") == 1
+    assert "$ .venv/bin/cflkit reproduce mdicfl-table5" not in found  # without a run it has a line
 
 
 def test_other_numbers_of_a_row_are_of_the_model_it_scores(tmp_path):
@@ -486,7 +483,7 @@ def test_what_fedcg_came_to_says_how_many_seeds_its_rows_have(tmp_path):
     assert "From round 18 of 400 on, in every seed, nine training images of ten or more are in one" in found()
     whole["rounds"][-1]["largest_share"] = whole["final"]["largest_share"] = 0.5
     path.write_text(json.dumps(whole))
-    assert "nine images of ten" not in found()
+    assert "nine training images of ten" not in found()
 
 
 @pytest.mark.parametrize("parted, told", [((0,), "1"), ((3, 17), "18"), ((400,), "–")])

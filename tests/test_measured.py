@@ -42,8 +42,9 @@ def test_settled_is_the_last_round_in_which_anybody_moved():
 
 
 def test_main_clusters_hold_a_tenth_of_the_clients_or_more():
-    found = Measured([made(0, sizes=[60, 10, 9, 9, 9, 3]), made(1, sizes=[91, 9]), made(2, sizes=[90, 10])])
-    assert found.values("main_clusters") == {0: 2, 1: 1, 2: 2}
+    sizes = [60, 10, 9, 9, 9, 3], [91, 9], [90, 10]
+    found = Measured([*(made(seed, sizes=own) for seed, own in enumerate(sizes)), made(3)])
+    assert found.values("main_clusters") == {0: 2, 1: 1, 2: 2}  # the last has no clusters
 
 
 def test_a_number_has_two_decimals_its_spread_and_a_sign_where_asked():

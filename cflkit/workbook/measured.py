@@ -41,13 +41,13 @@ class Measured:
         """The last round's value for each seed, accuracies in percent; empty if no run has it.
 
         ``settled`` is the last round in which a client moved to another cluster; ``main_clusters`` counts those
-        that hold a tenth of the clients or more.
+        that hold a tenth of the clients met or more.
         """
         if metric == "settled":
             moves = {r["seed"]: [t["round"] for t in r["rounds"] if t.get("moved")] for r in self.runs}
             return {seed: max(rounds, default=0) for seed, rounds in moves.items()}
         if metric == "main_clusters":
-            sizes = {r["seed"]: r["final"]["sizes"] for r in self.runs}
+            sizes = {r["seed"]: r["final"]["sizes"] for r in self.runs if "sizes" in r["final"]}
             return {seed: sum(10 * size >= sum(found) for size in found) for seed, found in sizes.items()}
         scale = 1 if metric in PLAIN else 100
         has = [r for r in self.runs if isinstance(r["final"].get(metric), int | float)]
