@@ -1198,6 +1198,8 @@ LCFED = [
     ("The second is run with all devices, too, with three and with four labels",
      lambda: every(has("", participation=1.0), ALL, EVERYBODIES)
      and every(has("local", epochs=5), ALL, EVERYBODIES)),
+    ("with Dirichlet shares only FedAvg has three seeds",
+     lambda: {row for row in labels(f"{FIRST[2]}_all") if count(row, f"{FIRST[2]}_all") == 3} == {"fedavg"}),
     ("It was found on FedAvg; with these settings all devices had ten rounds only",
      lambda: [max(tried["found"]) for tried in protocols.protocols()[THREE]["search"]
               if tried["reading"] == "5 epochs, all devices, normalised"] == [10]),

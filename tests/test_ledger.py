@@ -188,8 +188,8 @@ def test_a_search_for_open_settings_stands_in_its_chapter_and_under_its_tables(t
 def test_under_a_table_that_has_runs_stands_how_to_fill_it_and_how_to_run_it_again(tmp_path):
     record(tmp_path, P, "ifca", 0, accuracy=0.97)
     found = results("mdicfl", tmp_path)
-    assert found.count("$ .venv/bin/cflkit reproduce mdicfl-table4-r100  # run what is missing\n") == 1
-    assert found.count("$ .venv/bin/cflkit reproduce mdicfl-table4-r100 --out again  # run all of it again") == 1
+    assert found.count("$ .venv/bin/cflkit reproduce mdicfl-table4-r100  # what is missing\n") == 1
+    assert found.count("$ .venv/bin/cflkit reproduce mdicfl-table4-r100 --out again  # all of it\n") == 1
     assert "$ .venv/bin/cflkit reproduce mdicfl-table5" not in found  # without a run it has a line
 
 
