@@ -12,7 +12,7 @@ from itertools import product
 import pytest
 
 from cflkit.engine import metrics
-from cflkit.workbook import comparison, factors, places, protocols, schema
+from cflkit.workbook import comparison, factors, places, protocols, repeats, schema
 from cflkit.workbook.comparison import CLUSTERS, TUNED, Row
 from cflkit.workbook.measured import measured
 
@@ -301,6 +301,12 @@ def same_groups(federation):
     return one == other
 
 
+def second_run(record, metric):
+    """By how much a run that was made again ends above the first."""
+    (first, again) = next(note["apart"][metric] for note in repeats.notes() if note["record"].startswith(record))
+    return again - first
+
+
 def constant(run, start=0):
     """Whether the groups are as good in every round."""
     return len({t["ari"] for t in run["rounds"][start:]}) == 1
@@ -477,6 +483,9 @@ STARTS = [
      lambda: all(seeds(3, 3, drawn_once, "ifca-redrawn", where) for where in (WHY, SKEW_WHY))),
     ("So that is not what IFCA lacks: its clusters go wrong later",
      lambda: every(not_true, "ifca-redrawn", [WHY, SKEW_WHY])),
+    ("So does a [second run](status-repeated) of one of them on another processor",
+     lambda: abs(second_run("common_rot_skew_why/ifca-redrawn", "accuracy")) > 0.02),
+    ("which finds far more of the clusters", lambda: second_run("common_rot_skew_why/ifca-redrawn", "ari") > 0.4),
     ("For back-search first models have no plain effect, nor have ten rounds of FedAvg before them",
      lambda: all(level(["mdicfl-1-distinct", "mdicfl-1-warmup"], "mdicfl-1", WHY, metric)
                  for metric in ("accuracy", "ari"))),
