@@ -40,7 +40,7 @@ class Measured:
     def values(self, metric: str = "accuracy") -> dict[int, float]:
         """The last round's value for each seed, accuracies in percent; empty if no run has it.
 
-        ``settled`` is the last round in which a client moved to another cluster; ``main_clusters`` counts those
+        ``settled`` is the last round in which a client moved to another cluster; ``main_clusters`` counts clusters
         that hold a tenth of the clients met or more.
         """
         if metric == "settled":
