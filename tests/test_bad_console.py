@@ -109,7 +109,7 @@ BAD = {
     f"repeat {REPEATED} --checkpoints file": "checkpoints = 'file': must be a folder that can be written to",
     f"repeat {REPEATED} --budget 20": "20: must look like 20m or 1.5h",
     f"repeat {REPEATED}": "run `cflkit fetch mnist`",
-    "repeat fedcg_femnist_150": "protocol = 'fedcg_femnist_150': must be one with a run of a day before",
+    f"repeat {REPEATED} --out .": "protocol = 'lcfed_mnist_n3_cal': must be one with a run of a day before",
     "run": "the following arguments are required: chapter",
     "run stocf": "chapter = 'stocf': must be one of",
     "sweep run good.ipynb --executor concurrent.futures.ThreadPoolExecutor": "must be one of processes; a chapter",
