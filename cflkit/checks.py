@@ -123,15 +123,20 @@ def accepts(hint: Any, value: object) -> bool:
     if hint is int:
         return isinstance(value, Integral) and not isinstance(value, bool)
     if hint is float:
-        return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+        return isinstance(value, Real) and not isinstance(value, bool) and abs(value) < math.inf
     return isinstance(value, origin or hint)
 
 
 def declared(name: str, value: object, hint: Any) -> None:
-    """Require that a value fits an annotation, and that a number is not beyond `LARGEST`."""
+    """Require that a value fits an annotation, and that no number in it is beyond `LARGEST`."""
     require(accepts(hint, value), name, value, allowed(hint))
-    beyond = isinstance(value, Real) and abs(value) > LARGEST
-    require(not beyond, name, value, f"at most {LARGEST:g}, so that single precision holds it")
+    require(not _beyond(value), name, value, f"at most {LARGEST:g}, so that single precision holds it")
+
+
+def _beyond(value: object) -> bool:
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        return any(map(_beyond, value))
+    return isinstance(value, Real) and abs(value) > LARGEST
 
 
 class Checked:

@@ -229,6 +229,8 @@ def kept(tmp_path_factory):
         ({"arrival": torch.ones(12, dtype=torch.int64)}, "arrival"),
         ({"federation": "smaller"}, "federation"),
         ({"federation": "relabelled"}, "federation"),
+        ({"federation": "mirrored"}, "images"),
+        ({"federation": "regrouped"}, "images"),
     ],
 )
 def test_a_checkpoint_of_another_configuration(changed, what, kept):
@@ -238,6 +240,10 @@ def test_a_checkpoint_of_another_configuration(changed, what, kept):
         call["federation"] = fed.subset(range(11))
     elif changed.get("federation") == "relabelled":
         call["federation"] = replace(fed, train=replace(fed.train, y=(fed.train.y + 1) % 10))
+    elif changed.get("federation") == "mirrored":  # the sum of all pixels stays
+        call["federation"] = replace(fed, train=replace(fed.train, pool=fed.train.pool.flip(3)))
+    elif changed.get("federation") == "regrouped":
+        call["federation"] = replace(fed, cluster=fed.cluster.flip(0))
     line = rf"checkpoint = '.*state\.pt': must be of this configuration; {what}[\w.]* was .* and is now .*"
     refused(line, simulate, call.pop("method"), call.pop("federation"), checkpoint=folder, **call)
 
@@ -246,6 +252,15 @@ def test_fewer_rounds_than_are_done(kept):
     folder, settings, fed = kept
     refused(r"rounds = 1: must be at least the 2 that the checkpoint .*state\.pt holds",
             simulate, Ditto(), fed, checkpoint=folder, **settings | {"rounds": 1})  # fmt: skip
+
+
+def test_more_rounds_may_not_change_who_is_unseen(kept, tmp_path):
+    _, settings, fed = kept
+    arrival = torch.tensor([1] * 10 + [2, 4])
+    simulate(Ditto(), fed, checkpoint=tmp_path, **settings, arrival=arrival)
+    simulate(Ditto(), fed, checkpoint=tmp_path, **settings | {"rounds": 3}, arrival=arrival)  # the last still waits
+    refused(r"rounds = 4: must be 3, as in the checkpoint .*state\.pt: who arrives later counts as unseen .*",
+            simulate, Ditto(), fed, checkpoint=tmp_path, **settings | {"rounds": 4}, arrival=arrival)  # fmt: skip
 
 
 @pytest.mark.parametrize("keep", [0.0, 0.01, 0.3, 0.7, 0.99, 0.999])

@@ -348,10 +348,10 @@ PROTOCOL = [
      lambda: all(seeds(3, 3, one_kind_after(1), "fedcg", where) for where in ("rot_r100", "rot_skew_r100"))),
     ("So FedCG is nowhere to be told apart from FedAvg",
      lambda: level("fedcg", "fedavg", ["rot_r20", "rot_r100", "rot_skew_r20", "rot_skew_r100"])),
-    ("a helper that never learns leaves several kinds in all three seeds",
+    ("a helper that never learns keeps several kinds, in all three seeds",
      lambda: seeds(3, 3, several_kinds, "fedcg-still", WHY)
      and every(lambda run: setting("lr_student")(run) == 0, "fedcg-still", WHY)),
-    ("There FedCG is not to be told apart from [that, nor from itself with one domain](comparison-factors)",
+    ("There FedCG is not to be told apart from [FedCG with such a helper, nor from FedCG with one domain]",
      lambda: level(["fedcg-still", "fedcg-one"], "fedcg", WHY)),
     ("finds the four rotations there in all three seeds", lambda: seeds(3, 3, true, "fedcg-kmeans", WHY)),
     ("All domains weigh alike, and it ends behind FedAvg", lambda: behind("fedcg-kmeans", "fedavg", WHY)),
@@ -697,7 +697,7 @@ CHOICE = [
      lambda: far_ahead("local", "fedavg", SHIFT) and far_ahead("oracle", "local", SHIFT)),
     ("With a fifth of the clients a round both are ahead of IFCA, and StoCFL in a chain is ahead of MD-ICFL, too",
      lambda: ahead(ONCE, "ifca", "rot_r20") and ahead("stocfl-chained", "mdicfl", "rot_r20")),
-    ("Where all take part three seeds tell none of these apart",
+    ("Where all take part three seeds show neither ahead of IFCA or MD-ICFL",
      lambda: level(ONCE, ["ifca", "mdicfl"], "rot_r100")
      and {len(row.measured.runs) for row in rows([*ONCE, "ifca", "mdicfl"], "rot_r100")} == {3}),
     ("FedGroup's, which is not to be told apart from IFCA or MD-ICFL in either case",

@@ -10,6 +10,8 @@ import pytest
 import tiny
 import torch
 
+from cflkit.data import images
+from cflkit.data.builders import rotated
 from cflkit.data.federation import Samples
 from cflkit.engine import evaluation
 from cflkit.engine.evaluation import Scorer, Scoring
@@ -38,6 +40,16 @@ def scorer(private=False, predict=None):
         fed = replace(fed, test=fed.train, test_of=torch.arange(3))
     run = tiny.simulation(FedAvg(), fed)
     return Scorer(fed, run.model, predict or FedAvg().predict)
+
+
+@pytest.mark.parametrize(("test", "private"), [("own", True), ("cluster", False), ("all", False)])
+def test_a_cluster_of_one_client_has_its_test_set_to_itself_but_not_its_label_mix(test, private):
+    options = {"clients": 4, "samples_per_client": 40, "alpha": 0.5, "validation_fraction": 0.2}
+    fed = rotated(images.load("digits"), **options, test=test)
+    run = tiny.simulation(FedAvg(), fed)
+    assert Scorer(fed, run.model, FedAvg().predict).private_tests is private
+    assert Scorer(fed.subset([0]), run.model, FedAvg().predict).private_tests is private
+    assert Scorer(fed.validating(), run.model, FedAvg().predict).private_tests
 
 
 # ---------------------------------------------------------------------- confusions

@@ -371,6 +371,9 @@ def test_the_oracle_is_only_made_where_the_truth_is_known_and_every_class_held(f
         MDICFL(sampler="real")
     with pytest.raises(ValueError, match=r"^federation = 'tiny': must be one whose true clusters are known"):
         MDICFL.of(federation(*CLIENTS))
+    for few in (-1, 0, 2.5, None):
+        with pytest.raises(ValueError, match=rf"^samples = {few}: must be an integer, 1 or more$"):
+            MDICFL.of(fed, samples=few)
     narrow = federation((np.array([[1, 2]]), np.array([0])), CLIENTS[0], cluster=[0, 1])
     with pytest.raises(ValueError, match=r"^images of class 1 in true cluster 0 = 0: must be 1 or more$"):
         MDICFL.of(narrow)

@@ -161,7 +161,7 @@ def _missing(place, part):
         (_last(up=None), "up of round 3 = None: must be an integer"),
         (_last(objective="x"), "objective of round 3 = 'x': must be"),
         (_last(entropy=-1), "entropy of round 3 = -1: must be"),
-        (_last(objective=10**400), "too large"),
+        (_last(objective=10**400), r"at most 1e\+30"),
         (_last(personal_f1=7), "personal_f1 of round 3 = 7: must be"),
         (_last(sizes="x"), "sizes of round 3 = 'x': must be a sequence"),
         (_last(diverged="no"), "diverged of round 3 = 'no': must be True or False"),

@@ -14,7 +14,6 @@ from cflkit.checks import (
     Count,
     Inside,
     Natural,
-    Positive,
     Range,
     Some,
     declared,
@@ -28,6 +27,7 @@ from cflkit.data.images import Images
 from cflkit.data.partition import Ids, cut, deal, hold_out, hold_out_each, laws
 from cflkit.rng import generator
 
+Scale = Annotated[float, Range(1e-6)]  # smaller ones would take pixels beyond single precision
 Alpha = Annotated[float, Range(1e-6, 1e6)]  # beyond these, a draw is a single label or all labels alike
 
 
@@ -62,7 +62,7 @@ class Builder(Checked):
     pooled: bool = False
     validation_fraction: Inside | None = None
     mean: float | Some[float] = 0.0
-    std: Positive | Some[Positive] = 1.0
+    std: Scale | Some[Scale] = 1.0
 
     def __post_init__(self):
         super().__post_init__()

@@ -40,6 +40,7 @@ class Rotated(Clustered):
 
     def domains(self, images):
         distinct("degrees", self.degrees, [d % 360 for d in self.degrees])
+        distinct("groups", self.groups, [frozenset(group) for group in self.groups or []])
         return images, [Domain(d, labels=group) for d in self.degrees for group in self.groups or [None]]
 
 
@@ -51,6 +52,7 @@ class Shifted(Clustered):
     shifts: Some[int] = (0, 3, 6, 9)
 
     def domains(self, images):
+        distinct("shifts", self.shifts, [by % images.classes for by in self.shifts])
         return images, [shift(images, by) for by in self.shifts]
 
 
@@ -67,6 +69,7 @@ class Swapped(Clustered):
         require(len(pairs) == many, "pairs", pairs, f"one for each of {many} degrees")
         two = all(len(pair) == len(set(pair)) == 2 and set(pair) <= set(labels) for pair in pairs)
         require(two, "pairs", pairs, f"two labels each, in 0..{images.classes - 1}")
+        distinct("pairs", pairs, [(d % 360, frozenset(pair)) for d, pair in zip(self.degrees, pairs, strict=True)])
         swaps = [tuple({a: b, b: a}.get(y, y) for y in labels) for a, b in pairs]
         return images, [Domain(d, swap) for d, swap in zip(self.degrees, swaps, strict=True)]
 
@@ -79,6 +82,7 @@ class Pathological(Clustered):
     groups: Some[Some[Natural]] = ((0, 1, 2), (3, 4), (5, 6), (7, 8, 9))
 
     def domains(self, images):
+        distinct("groups", self.groups, [frozenset(group) for group in self.groups])
         return images, [Domain(labels=group) for group in self.groups]
 
 

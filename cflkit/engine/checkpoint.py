@@ -101,6 +101,10 @@ class Checkpoint:
             require(name == "rounds", "checkpoint", str(file), line)
         done, wanted = len(state["rounds"]) - 1, self.config["rounds"]
         require(wanted >= done, "rounds", wanted, f"at least the {done} that the checkpoint {file} holds")
+        ends = [max(rounds, 1) for rounds in (theirs["rounds"], wanted)]
+        moved = any(min(ends) < first <= max(ends) for first in self.config.get("arrival") or [])
+        line = f"{theirs['rounds']}, as in the checkpoint {file}: who arrives later counts as unseen in its scores"
+        require(not moved, "rounds", wanted, line)
         same = alike(state["network"], self.network)
         require(same, "checkpoint", str(file), "of this network; it was trained with another one")
         memory = self.memory()

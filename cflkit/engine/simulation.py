@@ -6,6 +6,7 @@ last whole round to the same history, bit for bit. Timings are kept apart from w
 
 import contextlib
 import hashlib
+import re
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -270,7 +271,8 @@ class Simulation(Checked):
         """
         if self.checkpoint is None:
             return self._run(None, after)
-        kept = Checkpoint(Path(self.checkpoint), self.config, self._network, self.model.device)
+        config = self.config | {"images": contents(self.federation)}
+        kept = Checkpoint(Path(self.checkpoint), config, self._network, self.model.device)
         with kept.lock():
             return self._run(kept, after)
 
@@ -382,9 +384,8 @@ def check_device(device: str | torch.device) -> None:
     ValueError
         PyTorch sees no such device.
     """
-    kind, _, number = str(device).partition(":")
-    gpus = torch.cuda.device_count()
-    ok = kind == "cpu" or (kind == "cuda" and (number or "0").isdigit() and int(number or 0) < gpus)
+    gpus, name = torch.cuda.device_count(), re.fullmatch(r"(cpu|cuda)(?::([0-9]{1,3}))?", str(device))
+    ok = name is not None and int(name[2] or 0) < (1 if name[1] == "cpu" else gpus)
     require(ok, "device", str(device), f"cpu, or cuda where PyTorch sees a GPU (here {gpus})")
 
 
@@ -400,9 +401,19 @@ def fitting(model: Model, passing: int) -> int:
 
 
 def digest(federation: Federation) -> str:
-    """Short fingerprint of who holds what: a checkpoint of other data is refused."""
+    """Short fingerprint of who holds what, for records; :func:`contents` looks at each pixel."""
     total = hashlib.blake2b(digest_size=8)
     for part in (federation.train, federation.test):
         for tensor in (part.index, part.y, part.offset, part.pool.sum()):
             total.update(tensor.numpy().tobytes())
+    return total.hexdigest()
+
+
+def contents(federation: Federation) -> str:
+    """Fingerprint of all that clients hold and are tested on: a checkpoint of other data is refused."""
+    total = hashlib.blake2b(digest_size=8)
+    parts = [federation.train, federation.test]
+    tensors = [tensor for part in parts for tensor in (part.index, part.y, part.offset, part.tag, part.pool)]
+    for tensor in (*tensors, federation.test_of, federation.cluster):
+        total.update(b"none" if tensor is None else tensor.contiguous().numpy())
     return total.hexdigest()

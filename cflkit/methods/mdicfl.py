@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cflkit import rng
-from cflkit.checks import Count, Natural, Positive, Weight, require
+from cflkit.checks import Count, Natural, Positive, Weight, declared, require
 from cflkit.data.federation import Federation
 from cflkit.engine.gemm import Linear
 from cflkit.engine.rows import Pick
@@ -91,6 +91,7 @@ class MDICFL(Clustered):
         ValueError
             If the true clusters are unknown, or one of them holds no image of a class.
         """
+        declared("samples", samples, Count)
         require(federation.cluster is not None, "federation", federation.name, "one whose true clusters are known")
         train, truth = federation.train, federation.cluster
         of_image = truth.repeat_interleave(train.sizes)

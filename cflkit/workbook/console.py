@@ -151,6 +151,8 @@ def _fetch(options) -> None:
 
 
 def _datasets(options) -> None:
+    if options.root is not None:
+        require(Path(options.root).is_dir(), "root", options.root, "a folder that exists")
     for name, state in images.status(options.root).items():
         print(f"{name:16} {state}")
 

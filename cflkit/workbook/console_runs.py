@@ -164,7 +164,8 @@ def _makers(options, how: dict) -> dict[str, sweep.Make]:
         several = "," in (options.clients or "") and not options.clients.startswith("[")
         require(not several, "clients", options.clients, f"one number; a sweep takes -p clients={options.clients}")
         require(not clients or "clients" not in dict(options.given), "parameter", "clients", "given once")
-        place = options.on or "rotated", options.images or "digits"
+        place = [default if given is None else given
+                 for given, default in ((options.on, "rotated"), (options.images, "digits"))]  # fmt: skip
         method = options.name[0]
         return {method: lambda given, seed: protocols.free(method, *place, clients | given, seed, **how)}
     for name in ("on", "images", "clients"):

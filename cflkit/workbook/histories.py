@@ -5,7 +5,6 @@ and finds the words. All are on the 8 x 8 digits, in double precision and one th
 """
 
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -38,11 +37,9 @@ def load(name: str) -> dict:
 
 def save(name: str, folder: Path = FOLDER) -> None:
     """Run what a chapter's step-through shows, and write it down."""
-    path = folder / f"{name}.json"
-    partial = path.with_suffix(".part")
-    with places.writing(partial):
-        partial.write_text(json.dumps(MADE[name](), separators=(",", ":")) + "\n", "utf-8")
-        os.replace(partial, path)
+    made = json.dumps(MADE[name](), separators=(",", ":"))
+    with places.whole(folder / f"{name}.json") as part:
+        part.write_text(made + "\n", "utf-8")
 
 
 def rounded(values, decimals: int = 4):

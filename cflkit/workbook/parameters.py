@@ -142,7 +142,7 @@ def _readings(hint: Any, text: str) -> Iterator[Any]:
         plain = hint if hint in TYPES.values() else None
         kinds = map(type, args) if origin is Literal else [plain]
         for kind in dict.fromkeys(kinds):
-            with suppress(ValueError):
+            with suppress(ValueError, RecursionError):  # of brackets without end
                 yield json.loads(text) if kind is None else _convert(kind, text)
 
 

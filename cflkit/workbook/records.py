@@ -103,10 +103,9 @@ def write(protocol: str, label: str, simulation: Simulation, history: History, f
     }  # fmt: skip
     target = path(protocol, label, simulation.config, folder)
     target.parent.mkdir(parents=True, exist_ok=True)
-    partial = target.with_suffix(".part")
     lines = ",\n".join(f" {json.dumps(name)}: {_lines(value)}" for name, value in record.items())
-    partial.write_text("{\n" + lines + "\n}\n")
-    os.replace(partial, target)
+    with places.whole(target) as part:
+        part.write_text("{\n" + lines + "\n}\n")
     return target
 
 

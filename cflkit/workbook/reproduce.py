@@ -76,8 +76,9 @@ def run(
     simulation = plan.simulation(federation, checkpoint=kept, **settings)
     target = records.path(plan.protocol, plan.label, simulation.config, out)
     with alone(kept):  # until the record is there: nobody finds a run that is neither locked nor recorded
-        if not target.exists():
+        if checkpoint is not None or not target.exists():  # what a checkpoint holds is not run again
             history = simulation.run(after=lambda so_far: len(so_far.rounds) > simulation.rounds or clock.check())
+        if not target.exists():
             with places.writing(target):
                 records.write(plan.protocol, plan.label, simulation, history, out)
         if checkpoint is None:
@@ -253,7 +254,7 @@ def show(record: Path) -> list[Path]:
     y = "accuracy" if "accuracy" in scores else "personal_accuracy"
     plots.use_style()
     with places.whole(picture) as part:
-        plots.learning_curves({read["label"]: scores}, y).savefig(part, format="png")
+        plots.learning_curves({read["label"].partition(",")[0]: scores}, y).savefig(part, format="png")
     return [table, picture]
 
 

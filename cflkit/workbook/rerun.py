@@ -69,9 +69,9 @@ def rerun(name: str, given: Mapping[str, str], out: Path = RUNS) -> Path:
         failed = str(error)
     metrics = json.loads(left.read_text()) if left.exists() else {}
     left.unlink(missing_ok=True)
-    write(folder / "run.json", path.stem, values, metrics, time.perf_counter() - began, failed)
-    with places.writing(folder / f"{path.stem}.html"):
-        _html(executed, label(given))
+    seconds = time.perf_counter() - began
+    _html(executed, label(given))
+    write(folder / "run.json", path.stem, values, metrics, seconds, failed)  # last: who finds it finds the rest
     if failed:
         raise notebooks.CellFailed(f"{failed}; {executed.with_suffix('.html')} shows where")
     return folder
@@ -147,7 +147,8 @@ def _execute(path: Path, executed: Path, values: Mapping, last: str) -> None:
         if executed.exists():
             done = nbformat.read(executed, 4)
             done.cells = [cell for cell in done.cells if cell.source != last]
-            nbformat.write(done, executed)
+            with places.whole(executed) as part:
+                nbformat.write(done, part)
 
 
 def _html(executed: Path, given: str) -> None:
@@ -163,7 +164,8 @@ def _html(executed: Path, given: str) -> None:
         mathjax_url=mathjax.as_uri() if mathjax.exists() else "", require_js_url="", jquery_url=""
     ).from_notebook_node(notebook)
     page = page.replace("<head>", f"<head><script>window.MathJax = {MATHJAX};</script>", 1)
-    executed.with_suffix(".html").write_text(page, "utf-8")
+    with places.whole(executed.with_suffix(".html")) as part:
+        part.write_text(page, "utf-8")
 
 
 def _fill(cells: list) -> None:
@@ -311,10 +313,8 @@ def write(
         "provenance": records.provenance() | {"seconds": round(seconds, 1)},
     }
     file.parent.mkdir(parents=True, exist_ok=True)
-    part = file.with_suffix(".part")
-    with places.writing(file):
+    with places.whole(file) as part:
         part.write_text(json.dumps(content, indent=1) + "\n", "utf-8")
-    part.replace(file)
 
 
 def read(file: Path) -> dict:

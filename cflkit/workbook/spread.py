@@ -123,7 +123,7 @@ def executor(name: str, jobs: int) -> Pool:
     """
     module, _, kind = name.rpartition(".")
     found = None
-    with contextlib.suppress(ImportError, ValueError):
+    with contextlib.suppress(ImportError, ValueError, TypeError):
         found = getattr(importlib.import_module(module), kind, None)
     ok = isinstance(found, type) and issubclass(found, Executor)
     require(ok, "executor", name, "the full name of an executor, such as concurrent.futures.ThreadPoolExecutor")
