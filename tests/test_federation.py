@@ -494,7 +494,7 @@ def test_by_user_knows_true_clusters_of_an_own_file(tmp_path, monkeypatch):
         ("rotated", {"clients": 8, "convention": "both"}, "convention = 'both': must be one of total, "),
         ("rotated", {"clients": 8, "validation_fraction": 1.0}, "validation_fraction = 1.0: must be a finite"),
         ("rotated", {"clients": 8, "mean": (0.1, 0.2)}, "mean = .*: must be one number, or 1, one per channel"),
-        ("rotated", {"clients": 8, "std": 0}, "std = 0: must be a finite number, greater than 0"),
+        ("rotated", {"clients": 8, "std": 0}, "std = 0: must be a finite number, 1e-06 or more"),
         ("pathological", {"clients": 8, "groups": ((0,), (10,))}, r"labels = \[10\]: must be in 0..9"),
         ("swapped", {"clients": 8, "pairs": ((1, 2),)}, "pairs = .*: must be one for each of 4 degrees"),
         ("swapped", {"clients": 4, "degrees": (0,), "pairs": ((1, 1),)}, "pairs = .*: must be two labels each"),

@@ -85,7 +85,7 @@ def _set(given, path, value):
         ("federation.clients", "8", "federation: clients = '8': must be an integer, 1 or more or"),
         ("federation.clients", None, "federation: clients = None: must be given"),
         ("federation.test", "ownn", "federation: test = 'ownn': must be one of"),
-        ("federation.std", 0, "federation: std = 0: must be a finite number, greater than 0"),
+        ("federation.std", 0, "federation: std = 0: must be a finite number, 1e-06 or more"),
         ("methods.a.name", "fedavgg", r"methods, a: name = 'fedavgg': .*the nearest is fedavg"),
         ("methods.a.lr", 0, r"methods, a: lr = 0: must be a finite number, greater than 0"),
         ("methods.b.kk", 2, r"methods, b: key = 'kk': must be one of"),
