@@ -250,6 +250,23 @@ def test_every_number_of_the_comparison_leads_to_its_record(tmp_path):
     assert "simulate --protocol common_rot_why LABEL --seed 0-2 --out again\n" in page
 
 
+def with_clients(file):
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"clients": {}}))
+
+
+def test_what_was_found_names_all_that_seeds_do_not_tell_from_the_highest_mean(tmp_path):
+    for seed, scores in enumerate([(0.95, 0.90, 0.96), (0.96, 0.90, 0.93), (0.97, 0.91, 0.94)]):
+        for label, value in zip(("ifca", "fedgroup", "cfl"), scores, strict=True):
+            with_clients(made.record(tmp_path, "common_rot_r20", label, seed, accuracy=value, down=1, up=1))
+    page = pages.environment(tmp_path, tmp_path).get_template("comparison.md.jinja").render()
+    assert "IFCA has the highest mean of the methods that group clients, 96.00 ± 1.00% over 3 seeds." in page
+    assert "seeds. Not to be told apart from it: Sattler's CFL.\n" in page
+    for seed in range(3):
+        with_clients(made.record(tmp_path, "common_rot_r20", "cfl", seed, accuracy=0.5, down=1, up=1))
+    page = pages.environment(tmp_path, tmp_path).get_template("comparison.md.jinja").render()
+    assert "Next comes FedGroup, 5.67 points below it." in page and "Not to be told" not in page
+
+
 def test_a_factor_changes_one_parameter_of_its_base():
     """Two for the pulls, which are one factor."""
     methods, runs = protocols.protocols(), {method.label: method.runs for method in METHODS}

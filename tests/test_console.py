@@ -12,9 +12,9 @@ from filelock import FileLock
 
 from cflkit import __version__
 from cflkit.engine.checkpoint import BusyError
-from cflkit.methods import Ditto
+from cflkit.methods import Ditto, FedAvg
 from cflkit.workbook import console as console
-from cflkit.workbook import measured, papers, protocols, records, reproduce, spread
+from cflkit.workbook import measured, papers, plots, protocols, records, reproduce, spread
 
 
 def test_version_and_methods(capsys):
@@ -197,6 +197,24 @@ def test_changed_runs_stand_apart_from_the_protocols_own(toy, capsys):
     assert not measured.fits(json.loads(record.read_text()))
     assert {file.suffix for file in (toy / "runs" / "toy").iterdir()} == {".json", ".csv", ".png"}
     assert len(capsys.readouterr().out.splitlines()) == 3
+
+
+def test_a_checkpoint_is_kept_where_the_record_is_there_already(toy, monkeypatch):
+    simulate = ["simulate", "--protocol", "toy", "a", "--out", "out"]
+    assert console.main(simulate) == 0
+    (record,) = (toy / "out" / "toy").glob("*.json")
+    before = record.read_bytes()
+    assert console.main([*simulate, "--checkpoint", "kept"]) == 0
+    assert (toy / "kept" / "state.pt").exists() and record.read_bytes() == before
+    monkeypatch.setattr(FedAvg, "round", lambda *_: pytest.fail("it is run again"))
+    assert console.main([*simulate, "--checkpoint", "kept"]) == 0
+
+
+def test_the_curve_of_a_changed_run_bears_the_methods_name_alone(toy, monkeypatch):
+    drawn, draw = [], plots.learning_curves
+    monkeypatch.setattr(plots, "learning_curves", lambda scores, y: drawn.extend(scores) or draw(scores, y))
+    assert console.main(["simulate", "--protocol", "toy", "a", "-p", "weights=uniform", "-p", "rounds=1"]) == 0
+    assert drawn == ["a"]
 
 
 def test_a_table_is_filled_in_the_background(toy, capsys, monkeypatch):

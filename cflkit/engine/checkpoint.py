@@ -33,7 +33,8 @@ class Checkpoint:
         The run's own.
     config : dict
         What the run is, JSON-able. A checkpoint of another configuration is refused, but for ``rounds``: a finished
-        run goes on where more are wanted. Its then last round keeps its scores, due or not.
+        run goes on where more are wanted. Its then last round keeps its scores, due or not. Rounds that change
+        which clients count as unseen are refused.
     network : dict
         What :func:`fingerprint` says of the network. A checkpoint of another one is refused, whatever the
         configuration calls it.

@@ -18,7 +18,7 @@ from cflkit.engine.rows import Pick, Rows
 from cflkit.models.flat import Model
 
 Predict = Callable[[Model, Tensor, Tensor], Tensor]
-SHOWN = ("cluster", "all", "users")  # kinds of test sets that are not made of the client's own images
+SHARED_TESTS = ("cluster", "all", "users")  # kinds of test sets that are not made of the client's own images
 LARGE = 1e4  # outputs of a network that learns stay far below; a softmax of larger ones is all or nothing
 
 
@@ -38,8 +38,8 @@ class Scorer:
     def __init__(self, federation: Federation, model: Model, predict: Predict):
         self.federation, self.model, self.predict = federation, model, predict
         # a test set of one's own has one's own label mix already; that of a cluster of one client has the cluster's
-        shown = federation.config.get("test") in SHOWN and not federation.config.get("validating")
-        self.private_tests = not shown and len(federation.test_of.unique()) == federation.clients
+        shared = federation.config.get("test") in SHARED_TESTS and not federation.config.get("validating")
+        self.private_tests = not shared and len(federation.test_of.unique()) == federation.clients
         self.pixels = Pixels(federation, model)
         self.diverged = False  # whether a model has given values beyond LARGE, or not finite
         self.label_counts = federation.label_counts().numpy()

@@ -164,10 +164,10 @@ def _makers(options, how: dict) -> dict[str, sweep.Make]:
         several = "," in (options.clients or "") and not options.clients.startswith("[")
         require(not several, "clients", options.clients, f"one number; a sweep takes -p clients={options.clients}")
         require(not clients or "clients" not in dict(options.given), "parameter", "clients", "given once")
-        place = [default if given is None else given
-                 for given, default in ((options.on, "rotated"), (options.images, "digits"))]  # fmt: skip
+        on = "rotated" if options.on is None else options.on
+        pictures = "digits" if options.images is None else options.images
         method = options.name[0]
-        return {method: lambda given, seed: protocols.free(method, *place, clients | given, seed, **how)}
+        return {method: lambda given, seed: protocols.free(method, on, pictures, clients | given, seed, **how)}
     for name in ("on", "images", "clients"):
         require(getattr(options, name) is None, name, getattr(options, name), "left out with --protocol; use -p")
     places.need_book()

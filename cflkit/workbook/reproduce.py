@@ -79,8 +79,7 @@ def run(
         if checkpoint is not None or not target.exists():  # what a checkpoint holds is not run again
             history = simulation.run(after=lambda so_far: len(so_far.rounds) > simulation.rounds or clock.check())
         if not target.exists():
-            with places.writing(target):
-                records.write(plan.protocol, plan.label, simulation, history, out)
+            records.write(plan.protocol, plan.label, simulation, history, out)
         if checkpoint is None:
             shutil.rmtree(kept, ignore_errors=True)
     return target

@@ -68,10 +68,10 @@ def rerun(name: str, given: Mapping[str, str], out: Path = RUNS) -> Path:
     except notebooks.CellFailed as error:
         failed = str(error)
     metrics = json.loads(left.read_text()) if left.exists() else {}
-    left.unlink(missing_ok=True)
     seconds = time.perf_counter() - began
     _html(executed, label(given))
-    write(folder / "run.json", path.stem, values, metrics, seconds, failed)  # last: who finds it finds the rest
+    write(folder / "run.json", path.stem, values, metrics, seconds, failed)  # who finds it finds the rest
+    left.unlink(missing_ok=True)
     if failed:
         raise notebooks.CellFailed(f"{failed}; {executed.with_suffix('.html')} shows where")
     return folder
