@@ -129,7 +129,8 @@ def accepts(hint: Any, value: object) -> bool:
 
 def declared(name: str, value: object, hint: Any) -> None:
     """Require that a value fits an annotation, and that no number in it is beyond `LARGEST`."""
-    require(accepts(hint, value), name, value, allowed(hint))
+    if not accepts(hint, value):  # only then are the words wanted: records have thousands of numbers to check
+        require(False, name, value, allowed(hint))
     require(not _beyond(value), name, value, f"at most {LARGEST:g}, so that single precision holds it")
 
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -406,6 +407,21 @@ def test_a_name_in_two_folders_is_two_sides_of_a_comparison(toy, capsys, monkeyp
     assert console.main([*compared, "--metric", "acuracy"]) == 2
     said = capsys.readouterr()
     assert said.out == "" and said.err.startswith("cflkit: metric = 'acuracy': must be one of accuracy, ")
+
+
+def test_only_records_of_the_names_given_are_read(toy, monkeypatch):
+    for beside in ([], ["-p", "lr=0.2"]):
+        assert console.main(["simulate", "--protocol", "toy", "a", *beside, "--out", "again"]) == 0
+    seen = []
+    monkeypatch.setattr(records, "read", lambda file, read=records.read: seen.append(file.name) or read(file))
+    (name,) = runs.find(["toy/a"], [toy / "again"])
+    assert name == "toy/a" and len(seen) == 1 and seen[0].startswith("a-")
+    (toy / "again" / "toy" / seen[0]).write_text("{")
+    assert set(runs.find(["toy/*"], [toy / "again"])) == {"toy/a,lr=0.2"}
+    with pytest.raises(ValueError, match=re.escape(f"toy/{seen[0]}")):
+        runs.find(["toy/a"], [toy / "again"])
+    with pytest.raises(ValueError, match=r"run = 'toy/b': must be one of toy/a, toy/a,lr=0\.2 "):
+        runs.find(["toy/b"], [toy / "again"])
 
 
 def test_a_metric_of_earlier_rounds_may_be_asked_for():

@@ -2,7 +2,7 @@
 
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
 from pathlib import Path
@@ -57,15 +57,29 @@ class Run:
         return [label for label, every in rows.items() if any(row.get("diverged") for row in every)]
 
 
-def load(folder: Path) -> tuple[list[Run], list[str]]:
-    """All runs of a folder in the order of their names and seeds, and a line for each that cannot be read."""
+def load(folder: Path, patterns: Sequence[str] = ("*",)) -> tuple[list[Run], list[str]]:
+    """All runs of these names in the order of names and seeds, and a line for each that cannot be read."""
     good, bad = [], []
-    for file in sorted([*folder.glob("*/*.json"), *folder.glob("*/*/run.json")]):
+    for file in _files(folder):
+        if not any(fnmatch(_name(file), pattern) for pattern in patterns):
+            continue
         try:
             good.append(read(file))
         except ValueError as error:
             bad.append(str(error))
     return sorted(good, key=lambda run: (run.name, run.seed)), bad
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted([*folder.glob("*/*.json"), *folder.glob("*/*/run.json")])
+
+
+def _name(file: Path) -> str:
+    """What a run is called by, told from where it lies; its seed is no part of it."""
+    if file.name != "run.json":
+        return f"{file.parent.name}/{file.stem.rsplit('-', 2)[0]}"  # LABEL-DIGEST-sSEED
+    changed = [part for part in file.parent.name.split(",") if not part.startswith("seed=")]
+    return f"{file.parent.parent.name}/{','.join(changed) or 'default'}"
 
 
 def read(file: Path) -> Run:
@@ -82,21 +96,19 @@ def read(file: Path) -> Run:
 def _simulation(file: Path) -> Run:
     record = records.read(file)
     came, method = record["provenance"], record["config"]["method"]["name"]
-    name, parameters = f"{record['protocol']}/{record['label']}", _flat(record["config"])
     final, rounds = {method: [record["final"]]}, {method: [record["rounds"]]}
-    return Run(name, record["seed"], parameters, final, rounds, came["date"], came["seconds"], file)
+    parameters = _flat(record["config"])
+    return Run(_name(file), record["seed"], parameters, final, rounds, came["date"], came["seconds"], file)
 
 
 def _chapter(file: Path) -> Run:
     run = rerun.read(file)
     seed = run["parameters"].get("seed", 0)
-    changed = [part for part in file.parent.name.split(",") if part != f"seed={seed}"]
     metrics = {label: [one["final"] for one in each] for label, each in run["metrics"].items()}
     rounds = {label: [one["rounds"] for one in each] for label, each in run["metrics"].items()}
     came, parameters = run["provenance"], {k: v for k, v in run["parameters"].items() if k != "seed"}
-    name = f"{file.parent.parent.name}/{','.join(changed) or 'default'}"
     failed = bool(run.get("failed"))
-    return Run(name, seed, parameters, metrics, rounds, came["date"], came["seconds"], file, failed)
+    return Run(_name(file), seed, parameters, metrics, rounds, came["date"], came["seconds"], file, failed)
 
 
 def _flat(config: Mapping, before: str = "") -> dict:
@@ -121,14 +133,17 @@ def find(names: Iterable[str], folders: Iterable[Path]) -> dict[str, list[Run]]:
     Raises
     ------
     ValueError
-        For a name that no run has.
+        For a name that no run has, or whose runs are all damaged.
     """
-    everything = {folder: load(folder)[0] for folder in {folder.resolve(): folder for folder in folders}.values()}
+    names = list(names)
+    folders = {folder.resolve(): folder for folder in folders}.values()
+    everything = {folder: load(folder, names) for folder in folders}
     found: dict[tuple[str, Path], list[Run]] = {}
     for name in names:
-        here = [(folder, run) for folder, these in everything.items() for run in these if fnmatch(run.name, name)]
+        here = [(folder, run) for folder in folders for run in everything[folder][0] if fnmatch(run.name, name)]
         if not here:
-            known(sorted({run.name for these in everything.values() for run in these}), name, "run")
+            known(sorted({_name(file) for folder in folders for file in _files(folder)}), name, "run")
+            raise ValueError(next(line for _, bad in everything.values() for line in bad))
         for folder, run in here:
             group = found.setdefault((run.name, folder), [])
             if run not in group:  # which another pattern has found

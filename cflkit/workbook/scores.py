@@ -21,10 +21,14 @@ RANGES: dict[str, Any] = {
     "lam": Sequence[float | None],
 }
 METRICS = tuple(RANGES)
-_BESIDE = {"sizes": Sequence[Natural], "largest_sizes": Sequence[Natural], "diverged": bool}  # in rows, no metrics
+_ROW = RANGES | {  # what a row of a round may hold; the last three are no metrics
+    "sizes": Sequence[Natural],
+    "largest_sizes": Sequence[Natural],
+    "diverged": bool,
+}
 
 
 def check(name: str, value: Any, t: int) -> None:
     """Refuse a number of round `t` that the metric `name` cannot have; what has no known name may be anything."""
-    hint = (RANGES | _BESIDE).get(name, Unit | None if "accuracy" in name.split("_") else Any)
+    hint = _ROW.get(name, Unit | None if "accuracy" in name.split("_") else Any)
     declared(f"{name} of round {t}", value, hint)
