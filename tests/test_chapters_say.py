@@ -1442,11 +1442,16 @@ def told_most():
     return {*sorted(found, key=found.get)[3:]}
 
 
+def ends(row):
+    """The weights of the residuals at the end, by seed: equal only if all training was."""
+    return {run["seed"]: run["final"]["lam"] for run in runs(row, FACES)}
+
+
 FEDCG_WRITERS = "fedcg_femnist_150"
 
 FEDCG = [
-    ("Of Table 4 four rows are run, of FEMNIST FedAvg and FedCG with our $W$ per filter",
-     lambda: len(known("fedcg-table4-celeba")) == 4 and {*labels(FEDCG_WRITERS)} == {"fedavg", "fedcg"}
+    ("Of Table 4 six rows are run, of FEMNIST FedAvg and FedCG with our $W$ per filter",
+     lambda: len(known("fedcg-table4-celeba")) == 6 and {*labels(FEDCG_WRITERS)} == {"fedavg", "fedcg"}
      and every(has("method", gcn="per_filter"), "fedcg", FEDCG_WRITERS)),
     ("On our samples it ends higher on FEMNIST than on faces, in every seed, as in print",
      lambda: min(lam(run) for run in runs("fedcg", FEDCG_WRITERS)) > max(lam(run) for run in runs("fedcg", FACES))
@@ -1471,7 +1476,7 @@ FEDCG = [
      lambda: min(map(apart, ["fedavg", "fedcg", "fedcg-one", "fedavg-twice"])) > printed_gap()),
     ("Three seeds tell neither last layer from all, nor teacher from k-means",
      lambda: level("fedcg", "fedcg-all4", FACES) and level("fedcg-hard2", "fedcg-kmeans2", FACES)
-     and {count(row.label, FACES) for row in known("fedcg-table4-celeba")} == {3}),
+     and {count(row, FACES) for row in ("fedcg", "fedcg-all4", "fedcg-hard2", "fedcg-kmeans2")} == {3}),
     ("On faces, graph layers everywhere with four soft domains are ahead of one domain in the last layer",
      lambda: ahead("fedcg-all4", "fedcg-one", FACES) and count("fedcg-all4", FACES) == 3),
     ("and not to be told apart from FedAvg. With two hard domains they are not to be told apart from one domain",
@@ -1481,11 +1486,13 @@ FEDCG = [
     ("The four soft ones are ahead of the two hard ones", lambda: ahead("fedcg-all4", "fedcg-hard2", FACES)),
     ("One domain in all layers was not run",
      lambda: not some(has("method", domains=1, layers="all"), labels(FACES), FACES)),
-    ("The two differ in how domains are mixed at test and in the number of residuals; no run parts these",
+    ("which are trained as the soft ones are, score within a fifth of a point of them in every seed",
+     lambda: every(has("method", domains=4, soft=False, layers="all", adjacency="eye"), "fedcg-hard4", FACES)
+     and ends("fedcg-hard4") == ends("fedcg-all4")
+     and max(map(abs, gaps("fedcg-hard4", "fedcg-all4", FACES))) < 0.2 and count("fedcg-hard4", FACES) == 3),
+    ("So it is not how domains are mixed at test; the number of residuals is left",
      lambda: every(has("method", domains=4, soft=True, layers="all"), "fedcg-all4", FACES)
-     and every(has("method", domains=2, soft=False, layers="all"), "fedcg-hard2", FACES)
-     and not some(has("method", domains=4, soft=False), labels(FACES), FACES)
-     and not some(has("method", domains=2, soft=True), labels(FACES), FACES)),
+     and every(has("method", domains=2, soft=False, layers="all"), "fedcg-hard2", FACES)),
     ("and in the last forty rounds some runs still move by as much",
      lambda: some(lambda run: late(run) > printed_gap(), ALL, FACES)),
     ("on FEMNIST it lies above, and FedCG above both",
