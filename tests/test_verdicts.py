@@ -8,7 +8,7 @@ import pytest
 import yaml
 from made import record
 
-from cflkit.workbook import ledger, marks, papers, records, schema, titles, verdicts
+from cflkit.workbook import ledger, marks, pages, papers, records, schema, titles, verdicts
 
 ROOT = Path(__file__).resolve().parents[1]
 P = "mdicfl_rotmnist_r100"
@@ -495,3 +495,9 @@ def test_titles_claim_no_more_than_three_seeds_allow():
         mark = ledger.mark(paper)
         assert most >= 3 or mark == "[Re: open]" or mark.endswith(", preliminary]"), (paper, mark, most)
         assert most > 0 or mark == "[Re: open]", (paper, mark)
+
+
+def test_a_finding_says_that_the_main_claim_is_not_tested_as_long_as_it_is_not(tmp_path):
+    finding = pages.environment(records.FOLDER, tmp_path).get_template("finding.md.jinja").render(paper="mdicfl")
+    (main,) = [verdict for claim, verdict in ledger.verdicts("mdicfl") if claim["id"] == "mdicfl-cifar"]
+    assert ("The paper's main claim, a lead on CIFAR-10" in finding) == (main.word == ledger.UNTESTED)
