@@ -14,7 +14,7 @@ from cflkit import __version__
 from cflkit.checks import known, require
 from cflkit.data import images
 from cflkit.methods import METHODS
-from cflkit.workbook import attributes, groups, ledger, notebooks, places, proof, protocols, records
+from cflkit.workbook import attributes, groups, ledger, notebooks, places, proof, protocols, records, released
 from cflkit.workbook import console_runs as runs
 from cflkit.workbook.spread import TimeIsUp
 
@@ -121,11 +121,13 @@ def _add_experiments(add) -> None:
 
 def _add_measurements(add) -> None:
     """Add the measurements that are no runs of an experiment."""
-    for name, write, what in (
-        ("attributes", attributes.write, "measure how well CelebA's attributes tell the label (FedCG, Table 3)"),
-        ("groups", groups.write, "measure whether first groups follow true clusters or labels (the comparison)"),
+    for name, measure, what in (
+        ("attributes", attributes, "measure how well CelebA's attributes tell the label (FedCG, Table 3)"),
+        ("groups", groups, "measure whether first groups follow true clusters or labels (the comparison)"),
+        ("released", released, "score FeSEM on FEMNIST as its authors' code does, and by each writer's own centre"),
     ):
-        command = add(name, partial(_measure, write), what, of_the_book=True)
+        goes_on = runs.GOES_ON if measure is released else ""
+        command = add(name, partial(_measure, measure.write), what, of_the_book=True, interrupted=goes_on)
         command.add_argument("--out", type=Path, default=records.FOLDER, help="folder for the record")
 
 

@@ -1,0 +1,88 @@
+"""FeSEM's released score beside that of each client's own centre, as the command stores them."""
+
+import json
+
+import pytest
+
+from cflkit import federation, images
+from cflkit.engine.sgd import SGD
+from cflkit.engine.simulation import Simulation
+from cflkit.methods import FeSEM
+from cflkit.workbook import console, released
+
+LINE = {"seed": 0, "each": [0.5, 0.25], "micro": 0.5, "mean": 0.375, "macro": 0.125, "own_micro": 0.75,
+        "own_macro": 0.625, "members": [9, 1]}  # fmt: skip
+
+
+def small(seed=0, **change):
+    fed = federation.dirichlet(images.load("digits"), clients=10, alpha=0.5, test="own", seed=seed)
+    settings = {"model": "mlp8", "local": SGD(0.1, epochs=2), "rounds": 4, "progress": False}
+    return Simulation(FeSEM(k=3), fed, seed=seed, **settings, **change)
+
+
+def test_the_released_score_stands_beside_that_of_own_centres():
+    sim = small()
+    history = sim.run()
+    assign = history.server["assign"].tolist()
+    own = {"own_micro": history.final["accuracy_micro"], "own_macro": history.final["accuracy"]}
+    assert own["own_micro"] != own["own_macro"]
+    found = released.both(sim, history)
+    assert found == released.released_score(sim, history) | own | {"members": [assign.count(k) for k in range(3)]}
+
+
+@pytest.fixture
+def command(tmp_path, monkeypatch):
+    """The command, of small runs; what it asked for, and the folder of its record."""
+    asked = []
+
+    def simulation(protocol, label, seed, checkpoint):
+        asked.append((protocol, label, seed, checkpoint.name))
+        return small(seed, checkpoint=checkpoint)
+
+    monkeypatch.setattr(released, "SEEDS", range(2))
+    monkeypatch.setattr(released.protocols, "simulation", simulation)
+    monkeypatch.setattr(released.reproduce, "CHECKPOINTS", tmp_path / "runs")
+    return lambda: console.main(["released", "--out", str(tmp_path / "out")]), asked, tmp_path / "out" / released.FILE
+
+
+def test_the_command_stores_every_seed_with_its_provenance(command, capsys):
+    run, asked, file = command
+    assert run() == 0 and capsys.readouterr().out == f"{file}\n"
+    stored = json.loads(file.read_text())
+    assert asked == [(released.PROTOCOL, released.LABEL, seed, f"{released.LABEL}-s{seed}") for seed in (0, 1)]
+    assert (stored["protocol"], stored["label"]) == (released.PROTOCOL, released.LABEL)
+    for seed, row in enumerate(stored["rows"]):
+        sim = small(seed)
+        assert row == {"seed": seed} | released.both(sim, sim.run())
+    assert set(stored["provenance"]) >= {"date", "commit", "versions"}
+
+
+def test_interrupted_it_goes_on_from_its_checkpoints(command, monkeypatch, capsys):
+    run, _, file = command
+    assert run() == 0
+    whole, load = json.loads(file.read_text())["rows"], released.both
+
+    def interrupt(sim, history):
+        if sim.seed == 1:
+            raise KeyboardInterrupt
+        return load(sim, history)
+
+    file.unlink()
+    monkeypatch.setattr(released, "both", interrupt)
+    assert run() == 130 and "goes on from the last checkpoint" in capsys.readouterr().err and not file.exists()
+    monkeypatch.setattr(released, "both", load)
+    monkeypatch.setattr(FeSEM, "round", pytest.fail)  # all rounds are there
+    assert run() == 0 and json.loads(file.read_text())["rows"] == whole
+
+
+def test_a_folder_that_cannot_be_is_refused_before_the_work(command, tmp_path, capsys):
+    run, asked, _ = command
+    (tmp_path / "out").write_text("")
+    assert run() == 2 and not asked
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1 and "out = " in said
+
+
+def test_the_table_by_hand():
+    numbers = ["0", "75.00", "50.00", "37.50", "62.50", "12.50"]
+    assert list(released.cells({"rows": [LINE]})) == [[*numbers, "50.0 (9), 25.0 (1)"]]
