@@ -147,6 +147,20 @@ def test_what_became_of_each_printed_number(folder):
     ]
 
 
+def test_a_row_near_chance_does_not_count(folder):
+    """Chance is 10: from there to 90 a tenth of the way ends at 18."""
+    seeds(folder, "gated", "c", 1, accuracy=0.9)
+    for low, high, near in ((0.17, 0.18, True), (0.17, 0.2, False), (0.18, 0.18, False)):
+        seeds(folder, "gated", "a", 1, accuracy=low, ari=0.01)
+        seeds(folder, "gated", "a", 1, first=1, accuracy=high, ari=0.01)
+        rows = {row.name: row for row in ledger.rows("two", folder)}
+        assert ledger.near_chance("gated", rows["A"]) == near and not ledger.near_chance("gated", rows["C"])
+        assert became(folder)[0] == (90.0, MEASURED, 2, near, ("one", "two"), "")
+        (index,) = ledger.rows("three", folder)
+        assert not ledger.near_chance("gated", index)  # chance is of accuracies
+    assert not ledger.near_chance("free", rows["A"])  # where nothing leans on learning
+
+
 def test_a_number_with_neither_row_nor_reason_is_named_with_its_setting(folder, monkeypatch):
     monkeypatch.setattr(ledger, "left_out", lambda: LEFT_OUT[2:3])
     line = r"^printed number = .*'fesem'.*'Table 1'.*'A'.*'n_clients': 8.*: must be in a row of tables.yaml, or "

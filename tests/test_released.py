@@ -42,7 +42,8 @@ def command(tmp_path, monkeypatch):
     monkeypatch.setattr(released, "SEEDS", range(2))
     monkeypatch.setattr(released.protocols, "simulation", simulation)
     monkeypatch.setattr(released.reproduce, "CHECKPOINTS", tmp_path / "runs")
-    return lambda: console.main(["released", "--out", str(tmp_path / "out")]), asked, tmp_path / "out" / released.FILE
+    out = tmp_path / "out"
+    return lambda: console.main(["released", "--out", str(out)]), asked, out / released.FILE
 
 
 def test_the_command_stores_every_seed_with_its_provenance(command, capsys):

@@ -14,7 +14,7 @@ from cflkit.workbook import protocols, records
 from cflkit.workbook.marks import kind, mark, says, tally, verdicts
 from cflkit.workbook.measured import PLAIN, Measured, fits, measured, number, problems
 from cflkit.workbook.papers import PAPERS, entries, found, matching, printed, printed_numbers, stated
-from cflkit.workbook.schema import claims, left_out, tables
+from cflkit.workbook.schema import claims, gates, left_out, tables
 from cflkit.workbook.verdicts import (
     FAILS,
     HOLDS,
@@ -32,9 +32,9 @@ from cflkit.workbook.verdicts import (
 __all__ = [
     "FAILS", "HOLDS", "MEASURED", "NOT_RUN", "PAPERS", "PARTLY", "PLAIN", "RUNNABLE", "SEEDS", "UNTESTED",
     "Coverage", "Measured", "Missing", "Part", "Row", "Verdict", "agreement", "claims", "coverage", "decide",
-    "entries", "fits", "found", "judge", "kind", "left_out", "mark", "matching", "measured", "missing", "number",
-    "printed", "printed_numbers", "problems", "rows", "says", "stated", "tables", "tally", "too_early",
-    "totals", "verdicts",
+    "entries", "fits", "found", "judge", "kind", "left_out", "mark", "matching", "measured", "missing",
+    "near_chance", "number", "printed", "printed_numbers", "problems", "rows", "says", "stated", "tables", "tally",
+    "too_early", "totals", "verdicts",
 ]  # fmt: skip
 
 
@@ -149,6 +149,7 @@ def _wanted(name: str, seeds: Sequence[int] | None) -> set[int]:
 
 # ---------------------------------------------------------------------- every printed number
 MEASURED, RUNNABLE, NOT_RUN = "measured", "runnable", "not runnable here"
+LEAST = 0.1  # of the way from chance to its printed number: what a row must have learnt to count
 
 
 @dataclass(frozen=True)
@@ -164,7 +165,8 @@ class Coverage:
     seeds : int
         Of the best row beside it.
     early : bool
-        Whether every row beside it leans on a baseline that has hardly learnt, or is missing.
+        Whether every row beside it is :func:`near_chance`, or leans on a baseline that has hardly learnt, or that
+        is missing.
     tables : tuple of str
         Which tables have a row for it.
     because : str
@@ -189,11 +191,12 @@ def coverage(folder: Path = records.FOLDER) -> list[Coverage]:
     """
     beside: dict[int, list[tuple[str, int, bool]]] = {}
     for name, table in tables().items():
-        early = bool(too_early(table["protocol"], folder))
+        protocol = table["protocol"]
+        late = bool(too_early(protocol, folder))
         for row, shown in zip(table["rows"].values(), rows(name, folder), strict=True):
             if (entry := _beside(table, row)) is not None:
                 seeds = len(shown.measured.values(shown.metric)) if shown.measured else 0
-                beside.setdefault(id(entry), []).append((name, seeds, early))
+                beside.setdefault(id(entry), []).append((name, seeds, late or near_chance(protocol, shown)))
     why = {id(entry): out["because"] for out in reversed(left_out()) if "where" in out
            for entry in matching(paper=out["paper"], **out["where"])}  # fmt: skip
     everything = []
@@ -210,15 +213,25 @@ def coverage(folder: Path = records.FOLDER) -> list[Coverage]:
     return everything
 
 
+def near_chance(protocol: str, row: Row) -> bool:
+    """Whether the mean of a row's runs is not a tenth of the way from chance to its printed number."""
+    gate = gates().get(protocol, "")
+    values = row.measured.percent(row.metric) if row.measured and row.metric not in PLAIN else []
+    if isinstance(gate, str) or not values or row.printed is None:
+        return False
+    chance = 100 / gate["classes"]
+    return sum(values) / len(values) < chance + LEAST * (row.printed - chance)
+
+
 def totals(folder: Path = records.FOLDER) -> dict[str, int | float]:
     """How many printed numbers were measured and how, and what the missing runs of all tables cost.
 
     Returns
     -------
     dict
-        ``printed``; ``measured``, of which ``firm`` with three seeds and a baseline that has learnt, and ``early``
-        without such a baseline; ``runnable``; ``left out``; ``runs`` missing, each counted once, their ``hours`` of
-        a CPU core and ``gpu_hours`` of an H200.
+        ``printed``; ``measured``, of which ``firm`` with three seeds, and ``early`` where a baseline has hardly
+        learnt or the row is near chance; ``runnable``; ``left out``; ``runs`` missing, each counted once, their
+        ``hours`` of a CPU core and ``gpu_hours`` of an H200.
     """
     numbers = coverage(folder)
     lacking = {(m.protocol, m.label, m.seed): m for name in tables() for m in missing(name, folder=folder)}.values()
