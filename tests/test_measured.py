@@ -47,6 +47,11 @@ def test_main_clusters_hold_a_tenth_of_the_clients_or_more():
     assert found.values("main_clusters") == {0: 2, 1: 1, 2: 2}  # the last has no clusters
 
 
+def test_the_weight_of_residuals_is_that_of_the_last_layer():
+    found = Measured([made(0, lam=[1.5, 0.25]), made(3, lam=[2.0]), made(4)])
+    assert found.values("lam") == {0: 0.25, 3: 2.0}
+
+
 def test_a_number_has_two_decimals_its_spread_and_a_sign_where_asked():
     assert measured.number([4.0]) == "4.00" and measured.number([4.0], sign=True) == "+4.00"
     assert measured.number([1.0, 3.0]) == "2.00 ± 1.41"  # ddof 1: the root of 2

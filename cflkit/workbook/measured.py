@@ -41,7 +41,7 @@ class Measured:
         """The last round's value for each seed, accuracies in percent; empty if no run has it.
 
         ``settled`` is the last round in which a client moved to another cluster; ``main_clusters`` counts clusters
-        that hold a tenth of the clients met or more.
+        that hold a tenth of the clients met or more; ``lam`` is the weight of FedCG's residuals in its last layer.
         """
         if metric == "settled":
             moves = {r["seed"]: [t["round"] for t in r["rounds"] if t.get("moved")] for r in self.runs}
@@ -49,6 +49,8 @@ class Measured:
         if metric == "main_clusters":
             sizes = {r["seed"]: r["final"]["sizes"] for r in self.runs if "sizes" in r["final"]}
             return {seed: sum(10 * size >= sum(found) for size in found) for seed, found in sizes.items()}
+        if metric == "lam":
+            return {r["seed"]: r["final"]["lam"][-1] for r in self.runs if "lam" in r["final"]}
         scale = 1 if metric in PLAIN else 100
         has = [r for r in self.runs if isinstance(r["final"].get(metric), int | float)]
         return {r["seed"]: scale * r["final"][metric] for r in has}
