@@ -214,10 +214,10 @@ def coverage(folder: Path = records.FOLDER) -> list[Coverage]:
 
 
 def near_chance(protocol: str, row: Row) -> bool:
-    """Whether the mean of a row's runs is not a tenth of the way from chance to its printed number."""
+    """Whether the mean of a printed row's runs is not a tenth of the way from chance to its printed number."""
     gate = gates().get(protocol, "")
     values = row.measured.percent(row.metric) if row.measured and row.metric not in PLAIN else []
-    if isinstance(gate, str) or not values or row.printed is None:
+    if isinstance(gate, str) or not values:
         return False
     chance = 100 / gate["classes"]
     return sum(values) / len(values) < chance + LEAST * (row.printed - chance)
