@@ -341,6 +341,20 @@ def test_what_was_found_is_said_with_its_numbers(tmp_path):
     assert evidence.ready([table], tmp_path) == "" and pages.beside("stocfl", tmp_path) == {}
 
 
+def test_the_front_page_sets_each_split_beside_training_alone():
+    front = pages.environment(records.FOLDER, records.FOLDER).get_template("front.md.jinja").render()
+    three, four, shares = (f"lcfed-table1-{split}-cal" for split in ("n3", "n4", "dir01"))
+
+    def gap(table, row):
+        return evidence.gap(table, row, "local only", records.FOLDER)
+
+    assert {gap(table, "LCFed, listing") for table in (four, shares)} == {"not to be told apart from"}
+    found = gap(three, "FedAvg")
+    assert found not in (gap(four, "FedAvg"), gap(shares, "FedAvg"))
+    told = "On the other two splits it is not to be told apart from training alone. With three labels FedAvg is "
+    assert told + found in front
+
+
 def test_a_claim_that_print_alone_decides_says_how(tmp_path):
     (found,) = [claim for claim in evidence.claims("fedcg", tmp_path) if claim["id"] == "fedcg-residual"]
     assert "+4.40, internally inconsistent</span>" in found["measured"]

@@ -61,6 +61,7 @@ def test_the_command_stores_every_seed_with_its_provenance(command, capsys):
 def test_interrupted_it_goes_on_from_its_checkpoints(command, monkeypatch, capsys):
     run, _, file = command
     assert run() == 0
+    assert not (file.parent.parent / "runs" / "released").exists()  # so a second call trains again
     whole, load = json.loads(file.read_text())["rows"], released.both
 
     def interrupt(sim, history):
@@ -72,7 +73,7 @@ def test_interrupted_it_goes_on_from_its_checkpoints(command, monkeypatch, capsy
     monkeypatch.setattr(released, "both", interrupt)
     assert run() == 130 and "goes on from the last checkpoint" in capsys.readouterr().err and not file.exists()
     monkeypatch.setattr(released, "both", load)
-    monkeypatch.setattr(FeSEM, "round", pytest.fail)  # all rounds are there
+    monkeypatch.setattr(FeSEM, "round", pytest.fail)  # all rounds of both seeds are there
     assert run() == 0 and json.loads(file.read_text())["rows"] == whole
 
 

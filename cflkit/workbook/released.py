@@ -1,6 +1,7 @@
 """Two things that FeSEM's authors do outside of their algorithm: score it another way, and choose K."""
 
 import json
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -63,14 +64,14 @@ def both(simulation: Simulation, history: History) -> dict[str, float | list]:
 def write(folder: Path = records.FOLDER) -> Path:
     """Run FeSEM on sixty writers of FEMNIST again, and store both scores; stopped, it goes on where it was."""
     places.need_folder("out", folder)
-    rows = []
+    rows, kept = [], reproduce.CHECKPOINTS / "released"
     for seed in SEEDS:
-        kept = reproduce.CHECKPOINTS / "released" / f"{LABEL}-s{seed}"
-        simulation = protocols.simulation(PROTOCOL, LABEL, seed=seed, checkpoint=kept)
+        simulation = protocols.simulation(PROTOCOL, LABEL, seed=seed, checkpoint=kept / f"{LABEL}-s{seed}")
         rows.append({"seed": seed} | both(simulation, simulation.run()))
     stored = {"protocol": PROTOCOL, "label": LABEL, "rows": rows, "provenance": records.provenance()}
     with places.whole(folder / FILE) as part:
         part.write_text(json.dumps(stored, indent=1) + "\n")
+    shutil.rmtree(kept)  # or the next call would train nothing, whatever the code has become
     return folder / FILE
 
 
