@@ -913,7 +913,8 @@ STOCFL = [
     ("Table 2's own setting, in which all train, has not been run", lambda: unrun("stocfl_femnist_300_cal")),
     ("Ours finds them in both crowds that have three seeds, with a tenth of the clients a round",
      lambda: parts_say("fails", "stocfl-ifca", "4800 clients", "1200 clients")
-     and all(seeds(3, 3, lambda run: run["final"]["ari"] == 1, "ifca4", where) for where in (CROWD, SMALL_CROWD))
+     and all(seeds(3, 3, lambda run: run["final"]["ari"] == 1, "ifca4", where)
+             for where in (CROWD, SMALL_CROWD))
      and every(has("", participation=0.1), "ifca4", [CROWD, SMALL_CROWD])),
     ("a spread of more than a point in five of its six columns, as it would if a model were lost in some runs",
      lambda: sorted(row["std"] > 1 for row in printed_ifca()) == [False, *5 * [True]]),
@@ -921,7 +922,8 @@ STOCFL = [
      lambda: [(row["setting"]["n_clients"], row["setting"]["participation"], row["std"] < 0.1)
               for row in printed_ifca() if row["std"] <= 1] == [(4800, 0.1, True)]
      and max(abs(v - printed_ifca()[0]["value"]) for v in values("oracle", CROWD).values()) < 0.1),
-    ("With the fewest clients ours ends above print", lambda: differs(1, ("stocfl-table1-1200-r10", "IFCA, K = 4"))),
+    ("With the fewest clients ours ends above print",
+     lambda: differs(1, ("stocfl-table1-1200-r10", "IFCA, K = 4"))),
     ("Two or three of the unseen writers a seed make up about all of the loss among the unseen",
      lambda: all(any(0.9 < sum(sorted(unseen)[:few]) / sum(unseen) < 1.1 for few in (2, 3)) and sum(unseen) < 0
                  for _, _, unseen, _ in beside_fedavg())),
