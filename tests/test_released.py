@@ -26,8 +26,19 @@ def test_the_released_score_stands_beside_that_of_own_centres():
     assign = history.server["assign"].tolist()
     own = {"own_micro": history.final["accuracy_micro"], "own_macro": history.final["accuracy"]}
     assert own["own_micro"] != own["own_macro"]
-    found = released.both(sim, history)
+    found = released.both_scores(sim, history)
     assert found == released.released_score(sim, history) | own | {"members": [assign.count(k) for k in range(3)]}
+
+
+def test_a_centre_without_members_is_there():
+    sim = small()
+    history = sim.run()
+    history.server["assign"][:] = 0
+    assert released.both_scores(sim, history)["members"] == [10, 0, 0]
+
+
+def test_three_seeds_are_scored():
+    assert [*released.SEEDS] == [0, 1, 2]
 
 
 @pytest.fixture
@@ -54,7 +65,7 @@ def test_the_command_stores_every_seed_with_its_provenance(command, capsys):
     assert (stored["protocol"], stored["label"]) == (released.PROTOCOL, released.LABEL)
     for seed, row in enumerate(stored["rows"]):
         sim = small(seed)
-        assert row == {"seed": seed} | released.both(sim, sim.run())
+        assert row == {"seed": seed} | released.both_scores(sim, sim.run())
     assert set(stored["provenance"]) >= {"date", "commit", "versions"}
 
 
@@ -62,7 +73,7 @@ def test_interrupted_it_goes_on_from_its_checkpoints(command, monkeypatch, capsy
     run, _, file = command
     assert run() == 0
     assert not (file.parent.parent / "runs" / "released").exists()  # so a second call trains again
-    whole, load = json.loads(file.read_text())["rows"], released.both
+    whole, load = json.loads(file.read_text())["rows"], released.both_scores
 
     def interrupt(sim, history):
         if sim.seed == 1:
@@ -70,9 +81,9 @@ def test_interrupted_it_goes_on_from_its_checkpoints(command, monkeypatch, capsy
         return load(sim, history)
 
     file.unlink()
-    monkeypatch.setattr(released, "both", interrupt)
+    monkeypatch.setattr(released, "both_scores", interrupt)
     assert run() == 130 and "goes on from the last checkpoint" in capsys.readouterr().err and not file.exists()
-    monkeypatch.setattr(released, "both", load)
+    monkeypatch.setattr(released, "both_scores", load)
     monkeypatch.setattr(FeSEM, "round", pytest.fail)  # all rounds of both seeds are there
     assert run() == 0 and json.loads(file.read_text())["rows"] == whole
 

@@ -192,11 +192,11 @@ def coverage(folder: Path = records.FOLDER) -> list[Coverage]:
     beside: dict[int, list[tuple[str, int, bool]]] = {}
     for name, table in tables().items():
         protocol = table["protocol"]
-        late = bool(too_early(protocol, folder))
+        blocked = bool(too_early(protocol, folder))
         for row, shown in zip(table["rows"].values(), rows(name, folder), strict=True):
             if (entry := _beside(table, row)) is not None:
                 seeds = len(shown.measured.values(shown.metric)) if shown.measured else 0
-                beside.setdefault(id(entry), []).append((name, seeds, late or near_chance(protocol, shown)))
+                beside.setdefault(id(entry), []).append((name, seeds, blocked or near_chance(protocol, shown)))
     why = {id(entry): out["because"] for out in reversed(left_out()) if "where" in out
            for entry in matching(paper=out["paper"], **out["where"])}  # fmt: skip
     everything = []

@@ -47,7 +47,7 @@ def released_score(simulation: Simulation, history: History) -> dict[str, float 
     return {"each": each, "micro": max(each), "mean": sum(each) / len(each), "macro": scores[-1]["accuracy"]}
 
 
-def both(simulation: Simulation, history: History) -> dict[str, float | list]:
+def both_scores(simulation: Simulation, history: History) -> dict[str, float | list]:
     """Give the released score of a run beside that of each client's own centre.
 
     Returns
@@ -67,7 +67,7 @@ def write(folder: Path = records.FOLDER) -> Path:
     rows, kept = [], reproduce.CHECKPOINTS / "released"
     for seed in SEEDS:
         simulation = protocols.simulation(PROTOCOL, LABEL, seed=seed, checkpoint=kept / f"{LABEL}-s{seed}")
-        rows.append({"seed": seed} | both(simulation, simulation.run()))
+        rows.append({"seed": seed} | both_scores(simulation, simulation.run()))
     stored = {"protocol": PROTOCOL, "label": LABEL, "rows": rows, "provenance": records.provenance()}
     with places.whole(folder / FILE) as part:
         part.write_text(json.dumps(stored, indent=1) + "\n")
