@@ -441,6 +441,7 @@ SERVED = ("accuracy", "accuracy_micro")
 PRINTED_SCORES = ("micro_accuracy", "macro_accuracy", "micro_F1", "macro_F1")
 LONG_TABLES, FACE_TABLES = ([f"fesem-{name}{part}" for part in ("", "-macro", "-micro-f1", "-macro-f1")]
                             for name in ("table2-r60", "table3"))  # fmt: skip
+SHORT_TABLE = "fesem-table2-lr03"
 FACE_ROWS = ("FedAvg", "FedAvg, equal passes", "FeSEM(4)")
 
 
@@ -478,6 +479,11 @@ def below_print(*names):
     """The share of these tables' rows that are below their printed numbers."""
     found = [off(name, row.name) for name in names for row in known(name)]
     return sum(gap < 0 for gap in found) / len(found)
+
+
+def closed(row):
+    """The share of a row's gap to print after fifteen rounds that is gone after sixty."""
+    return 1 - off(LONG_TABLES[0], row) / off(SHORT_TABLE, row)
 
 
 def moves_at_first(run):
@@ -547,7 +553,7 @@ FESEM = [
      and {count(row, "fesem_celeba") for row in labels("fesem_celeba")} == {3}),
     ("FEMNIST (Table 2) with all of its writers: a sample of sixty stands in",
      lambda: every(has("federation", users=60), ALL, WRITERS)),
-    ("In the table of sixty rounds it is given one round more, elsewhere not",
+    ("In the tables of sixty rounds and of faces it is given one round more, in that of fifteen not",
      lambda: every(has("", rounds=61), "fedavg-equal", LONG)
      and not any("fedavg-equal" in labels(where) for where in (PRINTED_RATE, SHORT))),
     ("Every run on FEMNIST uses the released code's network of 248 dense units",
@@ -649,6 +655,18 @@ FESEM = [
      lambda: in_scores(level, "robust", ["fesem3", "fesem4"], LONG)),
     ("Most accuracies of this table are below print",
      lambda: below_print("fesem-table2-r60", "fesem-table2-r60-macro") > 0.75),
+    ("F1 weighted by images is below print where it differs, but for robust clustering",
+     lambda: [row.name for row in known(LONG_TABLES[2]) if differs(1, (LONG_TABLES[2], row.name))]
+     == ["Robust(TKM)"]),
+    ("FedProx is above print in accuracy weighted by images", lambda: differs(1, (LONG_TABLES[0], "FedProx"))),
+    ("All rows are far below print. Four times the rounds close most of that gap for FedAvg and the centres, less",
+     lambda: max(off(SHORT_TABLE, row.name) for row in known(SHORT_TABLE)) < -FAR
+     and every(has("", rounds=15), ALL, SHORT) and every(has("", rounds=60), "fedavg", LONG)
+     and [row.name for row in known(SHORT_TABLE) if closed(row.name) < 0.5] == ["NoFed"] and closed("NoFed") > 0),
+    ("It takes one step a round, sixty in all; no run has more",
+     lambda: every(has("", rounds=60), "fedsgd", LONG) and every(has("method", name="fedsgd"), "fedsgd", LONG)
+     and not any(run["config"]["rounds"] > 60 for where, spec in protocols.protocols().items()
+                 if "fedsgd" in spec["methods"] for run in runs("fedsgd", where))),
     ("Most mean F1 scores over writers are above it", lambda: below_print("fesem-table2-r60-macro-f1") < 0.5),
     ("(60 writers, 15 rounds) has learnt next to nothing",
      lambda: "reached only" in ledger.too_early(PRINTED_RATE)),
@@ -922,8 +940,9 @@ STOCFL = [
      lambda: [(row["setting"]["n_clients"], row["setting"]["participation"], row["std"] < 0.1)
               for row in printed_ifca() if row["std"] <= 1] == [(4800, 0.1, True)]
      and max(abs(v - printed_ifca()[0]["value"]) for v in values("oracle", CROWD).values()) < 0.1),
-    ("With the fewest clients ours ends above print",
-     lambda: differs(1, ("stocfl-table1-1200-r10", "IFCA, K = 4"))),
+    ("With the fewest clients ours ends above print, within its spread; whether a lost model lowers the printed",
+     lambda: differs(1, (TABLE1_SMALL, "IFCA, K = 4"))
+     and every(lambda run: run["final"]["clusters"] == 4, "ifca4", SMALL_CROWD)),
     ("Two or three of the unseen writers a seed make up about all of the loss among the unseen",
      lambda: all(any(0.9 < sum(sorted(unseen)[:few]) / sum(unseen) < 1.1 for few in (2, 3)) and sum(unseen) < 0
                  for _, _, unseen, _ in beside_fedavg())),
@@ -1079,10 +1098,10 @@ STOCFL = [
      lambda: common.ahead("fedavg-long", common.CHAIN, [common.WHY, common.SKEW_WHY])),
     ("At Table 1's threshold StoCFL puts most clients into one cluster, in each of three seeds",
      lambda: seeds(3, 3, lambda run: run["final"]["sizes"][0] > 100, "stocfl", CIFAR)),
-    ("It ends below print, and three seeds do not tell it from FedAvg",
+    ("On the mean it ends below print, and three seeds do not tell it from FedAvg",
      lambda: max(values("stocfl", CIFAR).values()) < table(TABLE1_CIFAR)["StoCFL, parallel"].printed
      and level("stocfl", "fedavg", CIFAR)),
-    ("with a higher threshold and another fingerprint; no run here has tested them, so",
+    ("with a higher threshold and another fingerprint; no run here has them, so this",
      lambda: every(has("method", tau=0.5, fingerprint="gradient"),
                    [row for row in labels(CIFAR) if row.startswith("stocfl")], CIFAR)),
     ("IFCA finds both groups in one seed of three with two models, in two with four, and in all with six",
@@ -1093,9 +1112,11 @@ STOCFL = [
     ("The chain helps neither StoCFL nor FedAvg there, in one seed",
      lambda: more("stocfl", "stocfl-chained", CIFAR) and more("fedavg", GLOBAL, CIFAR)
      and count("stocfl-chained", CIFAR) == 1),
-    ("All parallel baselines end above print on the mean",
-     lambda: min(off(TABLE1_CIFAR, row.name) for row in known(TABLE1_CIFAR)
-                 if "StoCFL" not in row.name and "chained" not in row.name) > 0),
+    ("both end below print, and all parallel baselines above it on the mean; unexplained",
+     lambda: agree("seems to differ", TABLE1_CIFAR, "StoCFL, chained", "FedAvg, chained")
+     and max(off(TABLE1_CIFAR, row) for row in ("StoCFL, chained", "FedAvg, chained")) < 0
+     and min(off(TABLE1_CIFAR, row.name) for row in known(TABLE1_CIFAR)
+                 if "StoCFL" not in row.name and "chained" not in row.name)),
     ("With the shifted labels of Table 6 the same threshold finds all four shifts in two seeds of three",
      lambda: seeds(2, 3, true, "stocfl", SHIFTED) and every(has("method", tau=0.5), "stocfl", SHIFTED)),
     ("In the third all clients share one cluster from round 1 on",
@@ -1134,6 +1155,14 @@ STOCFL = [
      and parts_say("fails", "stocfl-count-4800", "number")),
     ("A perfect model per cluster would then average a quarter, and without a pull we measure that",
      lambda: every(lambda run: abs(run["final"]["accuracy"] - 0.25) < 0.01, "lam0", PULLED)),
+    ("The global model in parallel ends below print on both, by six points on Pathological and by more than twenty",
+     lambda: differs(-1, *((where, "global model, parallel") for where in (TABLE3, TABLE3_ROTATED)))
+     and 6 < -off(TABLE3, "global model, parallel") < 7
+     and 20 < -off(TABLE3_ROTATED, "global model, parallel") < 30),
+    ("Chained it comes nearer, and three seeds do not tell it from print",
+     lambda: all(agree("undecided", where, "global model, chained")
+                 and off(where, "global model, parallel") < off(where, "global model, chained") < 0
+                 for where in (TABLE3, TABLE3_ROTATED))),
     ("With the chain it rises with the pull up to $\\lambda=1$, and the last step is undecided",
      lambda: steps("ahead", ["lam0", *CHAINED[:4]], PULLED) and steps("undecided", CHAINED[3:], PULLED)),
     ("in parallel it rises from $\\lambda=0.05$ to $1$ and falls at $10$",
@@ -1237,6 +1266,7 @@ def ifca_leads_print(where):
 
 WEAK_SIBLING = "cgpfl-weak/personal_accuracy"
 
+
 def few_labels_gain(images, row):
     """By how much a printed row is higher with three labels a device than with Dirichlet shares."""
     where = {"paper": "lcfed", "table": "Table I", "dataset": images, "method": row}
@@ -1255,6 +1285,12 @@ def sent(label, other):
     return values(f"{label}/down", THREE)[0] / values(f"{other}/down", THREE)[0]
 
 
+def gains_with_all(row, split):
+    """What the rule says of a row with all devices beside the same row with a tenth of them."""
+    both = shared_seeds(row, EVERY_SPLIT[split], row, CALIBRATED[split])
+    return comparison.interval(metrics.paired_difference(*both)).split()[-1]
+
+
 OWN_ABOVE_PRINT = {"n4-cal", "n4-all", "dir01-all"}
 
 LCFED = [
@@ -1271,10 +1307,20 @@ LCFED = [
      lambda: all(agree("undecided", f"lcfed-table1-{split}", "FeSEM, own models")
                  for split in {f"{s}-{r}" for s in ("n3", "n4", "dir01") for r in ("cal", "all")}
                  - OWN_ABOVE_PRINT)),
-    ("shares FedPer, FeSEM's own models and our variant end above print, and FedAvg far below it",
-     lambda: differs(1, *(("lcfed-table1-cifar10-dir01", row)
-                          for row in ("FedPer", "FeSEM, own models", "LCFed, centre")))
-     and off("lcfed-table1-cifar10-dir01", "FedAvg") < -FAR),
+    ("With three and four labels every row ends below print but two, which three seeds do not tell from it: FedPer",
+     lambda: {(where, row.name) for where in (CIFAR3, CIFAR4) for row in known(table1(where))
+              if not differs(-1, (table1(where), row.name))}
+     == {(CIFAR3, "FedPer"), (CIFAR4, "FedPer"), (CIFAR3, "FeSEM, own models")}
+     and agree("undecided", table1(CIFAR3), "FedPer", "FeSEM, own models")
+     and agree("undecided", table1(CIFAR4), "FedPer")),
+    ("With Dirichlet shares FedAvg, FeSEM's centres and IFCA end below print",
+     lambda: differs(-1, *((table1(CIFAR_DIRICHLET), row) for row in ("FedAvg", "FeSEM", "IFCA")))),
+    ("and FedPer, FeSEM's own models and our variant above it",
+     lambda: differs(1, *((table1(CIFAR_DIRICHLET), row)
+                          for row in ("FedPer", "FeSEM, own models", "LCFed, centre")))),
+    ("Neither rounds nor rate are printed, and no run there varies them",
+     lambda: every(has("", rounds=200), ALL, CIFARS) and len({run["config"]["local"]["lr"] for where in CIFARS
+             for row in labels(where) for run in runs(row, where)}) == 1),
     ("LCFed as listed do better with three labels; for IFCA, FedGroup and FeSEM three seeds do not",
      lambda: parts_say("holds", "lcfed-few", "MNIST, calibrated, CGPFL-like", "MNIST, calibrated, LCFed")
      and parts_say("undecided", "lcfed-few",
@@ -1384,6 +1430,9 @@ LCFED = [
      lambda: every(climbs, ["fedavg", *SHARED], FIRST)),
     ("IFCA leads the other two there on every split; in print it does on all but one",
      lambda: more("ifca", ["fedgroup", "fesem"], FIRST) and sum(map(ifca_leads_print, FIRST)) == 2),
+    ("The rows of personal models end below print, too, by one to seven points",
+     lambda: all(-7 < off(table1(where), row) < -1 and agree("seems to differ", table1(where), row)
+                 for where in FIRST for row in ("FedPer", "CGPFL-like", "LCFed, listing"))),
     ("In the printed MNIST columns all methods lie within a few points",
      lambda: all(max(print_of(where).values()) - min(print_of(where).values()) < FAR for where in FIRST)),
     ("No claim rests on a protocol whose FedAvg has hardly learnt",
@@ -1406,6 +1455,8 @@ LCFED = [
     ("FedAvg ends far below its printed number on all three splits", lambda: fedavg_far_below_print(CIFARS)),
     ("With Dirichlet shares FedGroup is ahead of IFCA there",
      lambda: ahead("fedgroup", "ifca", CIFAR_DIRICHLET)),
+    ("in print it is behind. Why is unexplained",
+     lambda: print_of(CIFAR_DIRICHLET)["FedGroup"] < print_of(CIFAR_DIRICHLET)["IFCA"]),
     ("For three and four labels three seeds do not tell", lambda: level("fedgroup", "ifca", [CIFAR3, CIFAR4])),
     ("FeSEM's own models are ahead of IFCA on all three splits, its centres behind it with Dirichlet shares",
      lambda: ahead(OWN_FESEM, "ifca", CIFARS) and behind("fesem", "ifca", CIFAR_DIRICHLET)
@@ -1455,6 +1506,12 @@ LCFED = [
      lambda: differs(-1, (table1(DIRICHLET), "IFCA"))
      and not any(agreement(table1(where), row) == "differs"
                  for where in EVERY_SPLIT for row in ("FedGroup", "FeSEM", "IFCA"))),
+    ("FedGroup gains by that on all three, FeSEM's centres with three and four labels",
+     lambda: [[gains_with_all("fedgroup", k), gains_with_all("fesem", k)] for k in range(3)]
+     == [["ahead", "ahead"], ["ahead", "ahead"], ["ahead", "undecided"]]),
+    ("or the work that comes with it, is part of the reason there; no run parts the two",
+     lambda: not {*SHARED} & {*labels(TENFOLD)}),
+    ("For IFCA with Dirichlet shares three seeds do not tell", lambda: gains_with_all("ifca", 2) == "undecided"),
     ("FedAvg is ahead of FedGroup and FeSEM's centres with a tenth for three and four labels",
      lambda: ahead("fedavg", ["fedgroup", "fesem"], [THREE, FOUR])),
     ("With all devices and four labels it is ahead of both, and of IFCA",
