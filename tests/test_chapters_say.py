@@ -1463,7 +1463,7 @@ LCFED = [
      and level("fesem", "ifca", [CIFAR3, CIFAR4])),
     ("on MNIST two rows are ahead on one of three splits",
      lambda: sorted(map(better_rows, FIRST)) == [0, 0, 2]),
-    ("each method with a weight got five settings, scored on held-out training images",
+    ("LCFed, our variant and the CGPFL-like row got five settings each, scored on held-out training images",
      lambda: {*labels(TUNED)} == five("lcfed") | five("lcfed-centre") | five("cgpfl")
      and every(has("federation", validation_fraction=0.2), ALL, TUNED)),
     ("By the listing the weakest pulls are best there", lambda: best("lcfed")[0] == 1),

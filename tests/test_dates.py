@@ -1,6 +1,7 @@
 """No rule is changed without its date: what bears a date is today what it was on that day, by the history."""
 
 import ast
+import json
 import subprocess
 from datetime import date
 from pathlib import Path
@@ -8,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cflkit.workbook import schema
+from cflkit.workbook import places, schema
 
 ROOT = Path(__file__).resolve().parents[1]
 PAPERS = "book/papers"
@@ -88,11 +89,10 @@ def changed_rules(claims, tables, code, on):
 def changed_protocols(protocols, on):
     """Protocols that were not on the day of their freezing what they are now; methods may have come."""
     for name, protocol in protocols.items():
-        if "since" in protocol:
-            old = papers(on(protocol["since"], f"{PAPERS}/protocols.yaml"))["protocols"].get(name, {"methods": {}})
-            methods = differ(protocol["methods"], old["methods"], old["methods"])
-            if methods or differ(protocol, old, SETTINGS):
-                yield name
+        old = papers(on(protocol["since"], f"{PAPERS}/protocols.yaml"))["protocols"].get(name, {"methods": {}})
+        methods = differ(protocol["methods"], old["methods"], old["methods"])
+        if methods or differ(protocol, old, SETTINGS):
+            yield name
 
 
 @pytest.fixture(scope="module")
@@ -112,8 +112,14 @@ def test_no_gate_constant_or_table_was_changed_without_the_day_of_the_rules(now,
 
 
 def test_no_frozen_protocol_was_changed_without_its_date(now, on):
-    assert any("since" in protocol for protocol in now[2].values())
     assert not list(changed_protocols(now[2], on))
+
+
+def test_no_run_is_older_than_its_protocol(now):
+    for name, protocol in now[2].items():
+        for file in (places.RESULTS / name).glob("*.json"):
+            made = json.loads(file.read_text())["provenance"]["date"]
+            assert made >= str(protocol["since"]), f"{file.name} of {name}"
 
 
 # ---------------------------------------------------------------------- what these notice, on a made-up history

@@ -20,7 +20,7 @@ METHODS = {"a": {"name": "fedavg"}, "b": {"name": "ditto"}, "c": {"name": "fedsg
 PROTOCOL = {
     "paper": "stocfl", "feeds": "nothing", "assumed": ["all of it"], "model": "mlp8", "local": {"lr": 0.1},
     "federation": {"builder": "rotated", "images": "digits", "clients": 8}, "rounds": 3, "methods": METHODS,
-    "cost": {"each": [10, 1], "b": [4, 0.5]},
+    "cost": {"each": [10, 1], "b": [4, 0.5]}, "since": date(2026, 1, 1),
 }  # fmt: skip
 TABLE = {"paper": "stocfl", "title": "T", "metric": "accuracy", "seeds": 3, "tolerance": 1.0,
          "where": {"table": "Table 1"}}  # fmt: skip

@@ -12,7 +12,7 @@ REAL = Path(__file__).resolve().parents[1] / "book" / "papers"
 PROTOCOL = {
     "paper": "stocfl", "feeds": "nothing", "federation": {"builder": "rotated", "images": "digits", "clients": 8},
     "model": "mlp8", "local": {"lr": 0.1}, "rounds": 3, "cost": {"each": [1, 0.1]}, "assumed": ["all of it"],
-    "methods": {"a": {"name": "fedavg"}, "b": {"name": "ifca", "k": 2, "rounds": 4}},
+    "methods": {"a": {"name": "fedavg"}, "b": {"name": "ifca", "k": 2, "rounds": 4}}, "since": date(2026, 1, 1),
 }  # fmt: skip
 ROWS = {"A": {"label": "a", "printed": {"method": "FedAvg"}}, "B": {"label": "b"}}
 TABLE = {"paper": "stocfl", "title": "T", "protocol": "toy", "metric": "accuracy", "seeds": 3, "tolerance": 1.0,
@@ -97,6 +97,9 @@ def _set(given, path, value):
         ("assumed", [], r"assumed = \[\]: must be at least one line"),
         ("unseen", 1, r"unseen = 1: must be"),
         ("paper", "ifca", "paper = 'ifca': must be one of"),
+        ("since", None, "since = None: must be given"),
+        ("search", [{"reading": "x", "label": "a", "found": {}, "chosen": True}],
+         "search: chosen = True: must be a text"),
         ("search", [{"reading": "x", "label": "a", "fund": {}}], "search: key = 'fund': .*the nearest is found"),
     ],
 )

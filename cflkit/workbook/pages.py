@@ -294,6 +294,7 @@ def _table(name: str, spec: dict, rows: list[Row], folder: Path) -> dict:
         "lacking": bool(ledger.missing(name, folder=folder)),
         "early": ledger.too_early(spec["protocol"], folder) if runs else "",
         "assumed": protocols.protocols()[spec["protocol"]]["assumed"],
+        "since": protocols.protocols()[spec["protocol"]]["since"],
         "search": protocols.protocols()[spec["protocol"]].get("search", []),
         "trace": list(_trace(rows)),
         "curves": _curves(rows) if len(runs) > 1 and spec["metric"] == "accuracy" else None,

@@ -74,13 +74,13 @@ class Protocol(Checked):
     cost: Mapping
     methods: Mapping
     assumed: Sequence[str]
+    since: date  # the day from which on its settings have been what they are
     participation: Fraction = 1.0
     evaluate_every: Count = 10
     personal_every: Count | None = None
     unseen: Inside | None = None  # share of the clients that comes after the last round
     sample: str | None = None  # what a verdict must say where less than the paper's data is used
-    since: date | None = None  # when it was frozen, where its settings were searched for
-    search: Sequence[Mapping] = ()  # what was tried before
+    search: Sequence[Mapping] = ()  # what was tried before that day
 
     def __post_init__(self):
         super().__post_init__()
@@ -113,7 +113,7 @@ class Tried(Checked):
     label: str
     found: Mapping  # round -> accuracy [%]
     seed: Natural = 0
-    chosen: bool = False
+    chosen: str | None = None  # by what, if it was
 
 
 def check_model(name: str) -> None:
