@@ -52,7 +52,33 @@ def test_a_cluster_of_one_client_has_its_test_set_to_itself_but_not_its_label_mi
     assert Scorer(fed.validating(), run.model, FedAvg().predict).private_tests
 
 
+def tagged(train, test):
+    """All clients tested on all images, whose domains a model is told; it says of an image the domain's number."""
+    plain = scorer()
+    fed = plain.federation
+    fed = replace(fed, train=replace(fed.train, tag=train), test=replace(fed.test, tag=test))
+    return Scorer(fed, plain.model, lambda model, vector, x, domain: torch.eye(3)[domain], told=True)
+
+
 # ---------------------------------------------------------------------- confusions
+@pytest.mark.parametrize("at_once", [1, 4, 100])
+def test_a_told_model_gets_every_image_with_its_own_domain(at_once, monkeypatch):
+    monkeypatch.setattr(evaluation, "IMAGES_AT_ONCE", at_once)
+    tag = torch.tensor([0, 0, 1, 0, 2, 2])
+    told = tagged(tag, tag)
+    y = told.federation.test.rows(0)[1]
+    counted = [[int(((y == a) & (tag == b)).sum()) for b in range(3)] for a in range(3)]
+    assert told.confusion(BRIGHTER, 0).tolist() == counted
+
+
+def test_domains_that_are_told_must_be_known_and_trained():
+    tag = torch.tensor([0, 0, 1, 0, 1, 1])
+    tagged(tag + 1, tag)  # not every domain need be tested
+    for train, test in [(None, tag), (tag, None), (tag, tag + 1), (None, None)]:
+        with pytest.raises(ValueError, match=r"^told = True: must be False where a test image has no true domain"):
+            tagged(train, test)
+
+
 @pytest.mark.parametrize("at_once", [1, 2, 4, 100])
 def test_a_confusion_by_hand_however_many_images_pass_at_once(at_once, monkeypatch):
     monkeypatch.setattr(evaluation, "IMAGES_AT_ONCE", at_once)

@@ -607,6 +607,22 @@ def test_oracle_domains_are_the_images_tags(mixed):
     close(method.predict(rig.model, server["model"], x), alike)
 
 
+def test_told_models_are_scored_in_the_true_domain_of_every_image(mixed):
+    method, how = FedCG(clusters="oracle", gcn="none", told=True), HOW | {"local": SGD(0.5, epochs=10), "rounds": 4}
+    rig = simulation(method, mixed, **how)
+    history = rig.run()
+    test, right = mixed.test, []
+    for i in range(len(test)):
+        (index, y), tag = test.rows(i), test.take([i]).tag
+        logits = method.predict(rig.model, history.server["model"], rig.scorer.pixels(test.pool[index]), tag)
+        right.append((logits.argmax(1) == y).double().mean())
+    assert len({*test.tag.tolist()}) == 4
+    assert history.final["accuracy"] == pytest.approx(float(torch.stack(right)[mixed.test_of].mean()))
+    untold = run(replace(method, told=False), mixed, **how)
+    assert torch.equal(untold.server["model"], history.server["model"])
+    assert untold.final["accuracy"] != history.final["accuracy"]
+
+
 def test_without_residual_the_layers_own_weights_are_gone(mixed):
     method = FedCG(residual=False, gcn="none", clusters="oracle", adjacency="uniform")
     rig = simulation(method, mixed, **HOW)
@@ -748,6 +764,7 @@ def test_bad_combinations_get_one_clear_line(mixed):
         ({"clusters": "kmeans", "domains": 7}, {},
          "domains = 7: must be at most the number of clients, 6, for k-means"),
         ({"clusters": "oracle", "domains": 3}, {}, "domains = 3: must be 4 or more, the true domains"),
+        ({"clusters": "kmeans", "told": True}, {}, "told = True: must be False unless clusters is 'oracle'"),
     ]:  # fmt: skip
         with pytest.raises(ValueError) as error:
             simulation(FedCG(**change), mixed, **HOW | how)  # before any work
@@ -756,6 +773,11 @@ def test_bad_combinations_get_one_clear_line(mixed):
     line = "^clusters = 'oracle': must be another where images have no true domain$"
     with pytest.raises(ValueError, match=line):
         simulation(FedCG(clusters="oracle"), untold, **HOW)
+    line = "^told = True: must be False where a test image has no true domain, or one above all training images'$"
+    for tag in (None, mixed.test.tag + 1):
+        untold = replace(mixed, test=replace(mixed.test, tag=tag))
+        with pytest.raises(ValueError, match=line):
+            simulation(FedCG(clusters="oracle", told=True), untold, **HOW)
 
 
 @pytest.mark.parametrize(("name", "shape"), [("lenet", (1, 8, 8)), ("leaf_femnist", (1, 8, 8)),

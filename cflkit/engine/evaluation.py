@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from cflkit.checks import require
 from cflkit.data.federation import Federation
 from cflkit.engine import metrics
 from cflkit.engine.clients import IMAGES_AT_ONCE, Pixels
@@ -17,7 +18,7 @@ from cflkit.engine.network import Network
 from cflkit.engine.rows import Pick, Rows
 from cflkit.models.flat import Model
 
-Predict = Callable[[Model, Tensor, Tensor], Tensor]
+Predict = Callable[..., Tensor]
 SHARED_TESTS = ("cluster", "all", "users")  # kinds of test sets that are not made of the client's own images
 LARGE = 1e4  # outputs of a network that learns stay far below; a softmax of larger ones is all or nothing
 
@@ -33,10 +34,15 @@ class Scorer:
         The architecture.
     predict : callable
         ``(model, vector, images) -> logits``; a method's own, where an image decides which weights serve it.
+    told : bool
+        Also give it the true domain of each image, after the images.
     """
 
-    def __init__(self, federation: Federation, model: Model, predict: Predict):
-        self.federation, self.model, self.predict = federation, model, predict
+    def __init__(self, federation: Federation, model: Model, predict: Predict, told: bool = False):
+        self.federation, self.model, self.predict, self.told = federation, model, predict, told
+        known, asked = federation.train.domains, federation.test.domains
+        ok = not told or (known is not None and asked is not None and asked <= known)
+        require(ok, "told", told, "False where a test image has no true domain, or one above all training images'")
         # a test set of one's own has one's own label mix already; that of a cluster of one client has the cluster's
         shared = federation.config.get("test") in SHARED_TESTS and not federation.config.get("validating")
         self.private_tests = not shared and len(federation.test_of.unique()) == federation.clients
@@ -49,8 +55,11 @@ class Scorer:
         """Confusion matrix (C, C), rows true and columns predicted, of one model on one test set."""
         test, classes = self.federation.test, self.federation.classes
         index, y = test.rows(test_set)
-        pieces = (test.pool[i] for i in index.split(IMAGES_AT_ONCE))
-        logits = torch.cat([self.predict(self.model, vector, self.pixels(piece)) for piece in pieces])
+        pieces = [index.split(IMAGES_AT_ONCE)]
+        if self.told:
+            pieces.append(test.take([test_set]).tag.to(self.pixels.device).split(IMAGES_AT_ONCE))
+        logits = torch.cat([self.predict(self.model, vector, self.pixels(test.pool[i]), *domain)
+                            for i, *domain in zip(*pieces, strict=True)])  # fmt: skip
         self.diverged |= not bool((logits.abs() <= LARGE).all())  # which not-a-number is not, either
         guess = logits.argmax(1).cpu()
         return torch.bincount(y * classes + guess, minlength=classes**2).reshape(classes, classes).numpy()

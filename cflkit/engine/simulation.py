@@ -226,7 +226,7 @@ class Simulation(Checked):
             late = self.arrival > max(self.rounds, 1)
         seen, unseen = torch.arange(n)[~late], torch.arange(n)[late]
         sample = rng.generator(self.seed, "personal").permutation(seen.numpy())[: self.personal_clients]
-        scorer = Scorer(self.federation, self.model, self.method.predict)
+        scorer = Scorer(self.federation, self.model, self.method.predict, self.method.told)
         return scorer, Scoring(
             self.method, scorer, {"": seen, "unseen_": unseen}, torch.from_numpy(sample).sort().values,
             self.evaluate_every, self.personal_every, self.rounds,

@@ -25,6 +25,7 @@ class Method(Checked):
     """
 
     name: ClassVar[str]
+    told: ClassVar[bool] = False  # whether `predict` is told the true domains (n,) of test images, after the images
 
     def config(self) -> dict:
         """Return what a run record says of the method: its name and every hyper-parameter."""

@@ -67,6 +67,8 @@ class FedCG(Method):
         Where the domains of training images come from: the teacher; k-means on a model trained by every client
         for one round, all of a client's images in its cluster (Table 4); or their true tags (Table 3). The latter
         two have neither teacher nor student, and weigh all domains alike at test unless told.
+    told : bool
+        Tell the true domain of every test image, as Table 3 does; for "oracle" alone.
     soft : bool
         At test, mix domains by the student's probabilities; otherwise take its first choice.
     residual : bool
@@ -90,6 +92,7 @@ class FedCG(Method):
     refresh: Count = 10
     adjacency: Literal["eye", "random", "uniform", "hamming"] = "eye"
     clusters: Literal["classifier", "kmeans", "oracle"] = "classifier"
+    told: bool = False
     soft: bool = True
     residual: bool = True
     pool: Literal["local", "global"] = "local"
@@ -104,6 +107,8 @@ class FedCG(Method):
             true = task.domains
             require(true is not None, "clusters", "oracle", "another where images have no true domain")
             require(self.domains >= true, "domains", self.domains, f"{true} or more, the true domains")
+        else:
+            require(not self.told, "told", self.told, "False unless clusters is 'oracle'")
         enough = self.clusters != "kmeans" or self.domains <= task.clients
         require(enough, "domains", self.domains, f"at most the number of clients, {task.clients}, for k-means")
 
