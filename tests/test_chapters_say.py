@@ -930,10 +930,10 @@ STOCFL = [
     ("For unseen writers three seeds do not tell the two thresholds apart",
      lambda: level("stocfl-tau65/unseen_accuracy", "stocfl/unseen_accuracy", CALM)),
     ("Table 2's own setting, in which all train, has not been run", lambda: unrun("stocfl_femnist_300_cal")),
-    ("Ours finds them in both crowds that have three seeds, with a tenth of the clients a round",
+    ("Ours finds them in every seed of both crowds that have three or more, with a tenth of the clients a round",
      lambda: parts_say("fails", "stocfl-ifca", "4800 clients", "1200 clients")
-     and all(seeds(3, 3, lambda run: run["final"]["ari"] == 1, "ifca4", where)
-             for where in (CROWD, SMALL_CROWD))
+     and every(lambda run: run["final"]["ari"] == 1, "ifca4", [CROWD, SMALL_CROWD])
+     and min(count("ifca4", where) for where in (CROWD, SMALL_CROWD)) >= 3
      and every(has("", participation=0.1), "ifca4", [CROWD, SMALL_CROWD])),
     ("a spread of more than a point in five of its six columns, as it would if a model were lost in some runs",
      lambda: sorted(row["std"] > 1 for row in printed_ifca()) == [False, *5 * [True]]),
@@ -1127,9 +1127,9 @@ STOCFL = [
      and [gap > 0 for gap, beside in where_found("ifca", SHIFTED)[0] if true(beside)] == [True]),
     ("gain on it until the middle of the run, and then lose a little of the lead",
      lambda: all(map(gained_and_lost, by_round("stocfl-chained", "oracle")))),
-    ("is behind its own cluster models there at every scored round from 10 on",
-     lambda: from_on(10, lambda lead: lead < 0, GLOBAL, "stocfl-chained")),
-    ("but from round 20 on ahead of the oracle", lambda: from_on(20, lambda lead: lead > 0, GLOBAL, "oracle")),
+    ("At every scored round from 20 on the chained global model is behind its own cluster models there, but ahead",
+     lambda: from_on(20, lambda lead: lead < 0, GLOBAL, "stocfl-chained")
+     and from_on(20, lambda lead: lead > 0, GLOBAL, "oracle")),
     ("is behind the clusters without a pull until round 40 in each seed, and the weak pulls still gain",
      lambda: ahead(CHAINED[:2], "lam0", PULLED_ROTATED)
      and all(gap < 0 for row in scores(CHAINED[:2], "global_accuracy")
