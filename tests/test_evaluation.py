@@ -74,9 +74,11 @@ def test_a_told_model_gets_every_image_with_its_own_domain(at_once, monkeypatch)
 def test_domains_that_are_told_must_be_known_and_trained():
     tag = torch.tensor([0, 0, 1, 0, 1, 1])
     tagged(tag + 1, tag)  # not every domain need be tested
-    for train, test in [(None, tag), (tag, None), (tag, tag + 1), (None, None)]:
-        with pytest.raises(ValueError, match=r"^told = True: must be False where a test image has no true domain"):
+    for train, test in [(None, tag), (tag, None), (None, None)]:
+        with pytest.raises(ValueError, match=r"^told = True: must be False unless all images have a true domain$"):
             tagged(train, test)
+    with pytest.raises(ValueError, match=r"^domains of test images = 3: must be at most 2, as of training images$"):
+        tagged(tag, tag + 1)
 
 
 @pytest.mark.parametrize("at_once", [1, 2, 4, 100])

@@ -174,13 +174,16 @@ def test_a_search_for_open_settings_stands_in_its_chapter_and_under_its_tables(t
     for paper in pages.CHAPTERS:
         chapter = (places.BOOK / f"{paper}.ipynb").read_text("utf-8")
         assert bool(pages.searches(paper)) == (f"_generated/{paper}_search.md" in chapter)
-    ((protocol, names), *_) = pages.searches("stocfl")
-    assert names == ["stocfl_femnist_unseen_cal", "stocfl_femnist_300_cal"]  # one search, two protocols
+    (resting,) = pages.searches("fesem")  # one search, two protocols
+    assert [*resting] == ["fesem_femnist_60_r60", "fesem_femnist_300_r60"]
+    assert len({each["since"] for each in resting.values()}) == 2
     line = "| **learning rate 0.05** | `fedavg` | 2 | 36.40 at 20, 62.00 at 40, 68.40 at 60, 75.70 at 80, 77.00"
-    why = "\n\nThe reading in bold was chosen by no printed number: of the rates that were tried, it is the highest"
+    why = "\n\nThe reading in bold was chosen without a printed number: of the rates that were tried, it is the"
     template = pages.environment(tmp_path, tmp_path).get_template("search.md.jinja")
     found = template.render(paper="stocfl")
-    assert found.count(line) == 1 and str(protocol["since"]) in found and found.count(why) == 1
+    assert found.count(line) == 1 and found.count(why) == 1
+    dated = "; ".join(f"`{name}`, frozen on {each['since']}" for name, each in resting.items())
+    assert f" ({dated}):\n" in template.render(paper="fesem")
     assert template.render(paper="mdicfl").strip() == ""
     record(tmp_path, "stocfl_femnist_unseen_cal", "fedavg", 0, accuracy=0.8)
     assert line in results("stocfl", tmp_path)
@@ -287,7 +290,7 @@ def test_what_was_assumed_and_what_was_tried_stand_under_a_table(tmp_path):
     protocol = protocols.protocols()["lcfed_mnist_n3_cal"]
     for line in protocol["assumed"]:
         assert f"- {line}\n" in under
-    assert f"\n\nFrozen on {protocol['since']}.\n" in under
+    assert f"\n\nThese settings have stood since {protocol['since']}; rows may have come later.\n" in under
     assert "\n\nThe reading in bold was chosen by FedAvg's printed 97.11 for three labels.\n" in under
     chosen = "| **5 epochs, a tenth of the devices, normalised** | `fedavg` | 0 | 88.50 at 20, "
     assert chosen in under and "| 5 steps, all devices, pixels in [0, 1] | `fedavg` | 0 | 40.10 at 200 |" in under

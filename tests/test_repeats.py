@@ -113,6 +113,16 @@ def test_a_changed_protocol_is_told(old, monkeypatch):
     assert repeats.notes(Path("out")) == []
 
 
+def test_what_an_older_record_leaves_out_of_its_method_has_its_default(old):
+    (file,) = Path("out/toy").glob("a-*.json")
+    record = json.loads(file.read_text())
+    assert record["config"]["method"].pop("weights") == "n"
+    assert repeats.repeat(record, out=Path("out"), progress=False)["same"] == 3
+    record["config"]["method"]["weights"] = "uniform"
+    with pytest.raises(ValueError, match="must be what its protocol still gives"):
+        repeats.repeat(record, out=Path("out"), progress=False)
+
+
 def test_how_often_personal_models_were_scored_is_no_change_of_a_protocol(old):
     (file,) = Path("out/toy").glob("b-*.json")
     record = json.loads(file.read_text())

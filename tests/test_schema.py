@@ -100,6 +100,7 @@ def _set(given, path, value):
         ("since", None, "since = None: must be given"),
         ("search", [{"reading": "x", "label": "a", "found": {}, "chosen": True}],
          "search: chosen = True: must be a text"),
+        ("search", [{"reading": "x", "label": "a", "found": {}}], "readings that were chosen = 0: must be one"),
         ("search", [{"reading": "x", "label": "a", "fund": {}}], "search: key = 'fund': .*the nearest is found"),
     ],
 )

@@ -18,7 +18,7 @@ from cflkit.engine.network import Network
 from cflkit.engine.rows import Pick, Rows
 from cflkit.models.flat import Model
 
-Predict = Callable[..., Tensor]
+Predict = Callable[..., Tensor]  # with the domains as well, where a method is told them
 SHARED_TESTS = ("cluster", "all", "users")  # kinds of test sets that are not made of the client's own images
 LARGE = 1e4  # outputs of a network that learns stay far below; a softmax of larger ones is all or nothing
 
@@ -35,14 +35,15 @@ class Scorer:
     predict : callable
         ``(model, vector, images) -> logits``; a method's own, where an image decides which weights serve it.
     told : bool
-        Also give it the true domain of each image, after the images.
+        Give `predict` the true domain of each image, too, as its last argument.
     """
 
     def __init__(self, federation: Federation, model: Model, predict: Predict, told: bool = False):
         self.federation, self.model, self.predict, self.told = federation, model, predict, told
-        known, asked = federation.train.domains, federation.test.domains
-        ok = not told or (known is not None and asked is not None and asked <= known)
-        require(ok, "told", told, "False where a test image has no true domain, or one above all training images'")
+        if told:
+            known, asked = federation.train.domains, federation.test.domains
+            require(None not in (known, asked), "told", told, "False unless all images have a true domain")
+            require(asked <= known, "domains of test images", asked, f"at most {known}, as of training images")
         # a test set of one's own has one's own label mix already; that of a cluster of one client has the cluster's
         shared = federation.config.get("test") in SHARED_TESTS and not federation.config.get("validating")
         self.private_tests = not shared and len(federation.test_of.unique()) == federation.clients

@@ -25,7 +25,7 @@ class Method(Checked):
     """
 
     name: ClassVar[str]
-    told: ClassVar[bool] = False  # whether `predict` is told the true domains (n,) of test images, after the images
+    told: ClassVar[bool] = False  # whether `predict` gets the true domains of test images
 
     def config(self) -> dict:
         """Return what a run record says of the method: its name and every hyper-parameter."""
@@ -85,7 +85,7 @@ class Method(Checked):
         return {}
 
     def predict(self, model: Model, vector: Tensor, x: Tensor) -> Tensor:
-        """Logits (n, classes) of a served vector (P,) on images `x`."""
+        """Logits (n, classes) of a served vector (P,) on images `x`; where `told`, their domains come last."""
         return model.forward(vector, x)
 
 

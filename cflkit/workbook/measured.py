@@ -90,17 +90,17 @@ def fits(record: dict) -> bool:
     compared = [f.name for f in fields(protocols.Setting) if f.name not in ("evaluate_every", "personal_every")]
     needed, has = ({key: given[key] for key in compared if key in given} for given in (setting, config))
     return (
-        _whole(methods.METHODS[method["name"]], method)
-        == _whole(methods.METHODS[method["name"]], config["method"])
-        and _whole(builders.BUILDERS[made["builder"]], made)
-        == _whole(builders.BUILDERS[made["builder"]], federation)
-        and _whole(SGD, local) == _whole(SGD, config["local"])
-        and _whole(protocols.Setting, needed) == _whole(protocols.Setting, has)
+        whole(methods.METHODS[method["name"]], method)
+        == whole(methods.METHODS[method["name"]], config["method"])
+        and whole(builders.BUILDERS[made["builder"]], made)
+        == whole(builders.BUILDERS[made["builder"]], federation)
+        and whole(SGD, local) == whole(SGD, config["local"])
+        and whole(protocols.Setting, needed) == whole(protocols.Setting, has)
         and (config.get("personal") or [SCORED])[0] == SCORED
     )
 
 
-def _whole(kind: type, given: dict) -> dict:
+def whole(kind: type, given: dict) -> dict:
     """Arguments of a dataclass with its defaults for those that are left out, as JSON has them."""
     return _defaults(kind) | given
 

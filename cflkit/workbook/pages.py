@@ -243,13 +243,13 @@ def not_run() -> list[tuple[str, ...]]:
     return [(CHAPTERS[out["paper"]], out["item"], out["because"]) for out in ledger.left_out()]
 
 
-def searches(paper: str) -> list[tuple[dict, list[str]]]:
-    """Give each search for what a paper leaves open: the first protocol that rests on it, and the names of all."""
-    found: dict[str, list[str]] = {}
+def searches(paper: str) -> list[dict[str, dict]]:
+    """Give the protocols, by name, that rest on each search for what a paper leaves open."""
+    found: dict[str, dict[str, dict]] = {}
     for name, protocol in protocols.protocols().items():
         if protocol["paper"] == paper and protocol.get("search"):
-            found.setdefault(str(protocol["search"]), []).append(name)
-    return [(protocols.protocols()[names[0]], names) for names in found.values()]
+            found.setdefault(str(protocol["search"]), {})[name] = protocol
+    return list(found.values())
 
 
 def tables(paper: str, folder: Path) -> Iterator[dict]:

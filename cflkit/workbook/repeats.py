@@ -11,8 +11,9 @@ from pathlib import Path
 from filelock import FileLock
 
 from cflkit.checks import require
+from cflkit.methods import METHODS
 from cflkit.workbook import places, protocols, records, reproduce
-from cflkit.workbook.measured import measured
+from cflkit.workbook.measured import measured, whole
 from cflkit.workbook.spread import Clock, TimeIsUp
 
 FILE = "repeats.json"  # in the folder of the records
@@ -88,9 +89,13 @@ def repeat(record: dict, seconds: float | None = None, *, out: Path = records.FO
 
 
 def _training_identity(config: dict) -> str:
-    """Identity of a configuration, but for how often personal models are scored: training does not see that."""
+    """Identity of a configuration, but for how often personal models are scored: training does not see that.
+
+    What an older record's method leaves out has its default.
+    """
     clients, _ = config["personal"]
-    return records.identity(config | {"personal": clients})
+    method = whole(METHODS[config["method"]["name"]], config["method"])
+    return records.identity(config | {"personal": clients, "method": method})
 
 
 def notes(folder: Path = records.FOLDER) -> list[dict]:

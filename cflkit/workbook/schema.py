@@ -103,6 +103,8 @@ class Protocol(Checked):
         for tried in self.search:
             with _at("search"):
                 _check(Tried, tried)
+        chosen = sum(bool(tried.get("chosen")) for tried in self.search)
+        require(chosen == bool(self.search), "readings that were chosen", chosen, "one of a search")
 
 
 @dataclass(frozen=True)
