@@ -22,6 +22,7 @@ class Told:
     """A method without a client's part that tells who took part when, and lets the test say the rest."""
 
     name = "told"
+    told = False  # the domains of test images
 
     def __init__(self, assigned=None, numbers=()):
         self.assigned, self.numbers, self.seen = assigned, dict(numbers), []
