@@ -1769,7 +1769,7 @@ README = [
      and min(leads("ifca2", FAR_BELOW, CROWD)) > FAR),
     ("Lines are means over five seeds",
      lambda: {count(row, CROWD) for row in ("stocfl-chained", *TOGETHER, "stocfl", "ifca2", *FAR_BELOW)} == {5}),
-    ("Three papers have some of their tables at their size, with three seeds: StoCFL, MD-ICFL (Rotated MNIST, not",
+    ("Three papers have some of their tables at their size, with three seeds or more: StoCFL, MD-ICFL (Rotated",
      lambda: firm() == {"stocfl", "mdicfl", "lcfed"}),
     ("whose unprinted settings, but for its pulls, were chosen on FedAvg",
      lambda: searched(*CALIBRATED) == {"fedavg"}),
