@@ -1,6 +1,7 @@
 """Printed numbers as the papers have them, verdicts that follow their data, gaps that say so."""
 
 import json
+import re
 
 import pytest
 import yaml
@@ -187,6 +188,20 @@ def test_a_search_for_open_settings_stands_in_its_chapter_and_under_its_tables(t
     assert template.render(paper="mdicfl").strip() == ""
     record(tmp_path, "stocfl_femnist_unseen_cal", "fedavg", 0, accuracy=0.8)
     assert line in results("stocfl", tmp_path)
+
+
+def test_what_a_search_says_is_what_is_printed_and_what_was_run():
+    for name, protocol in protocols.protocols().items():
+        for why in (tried["chosen"] for tried in protocol.get("search", []) if tried.get("chosen")):
+            if number := re.search(r"FedAvg's printed (\d+\.\d+)", why):
+                assert float(number[1]) in ledger.printed(paper=protocol["paper"], method="FedAvg"), name
+    for protocol, tried in zip(
+        ("fesem_femnist_60", "fesem_femnist_60_lr03"),
+        protocols.protocols()["fesem_femnist_60_r60"]["search"], strict=True,
+    ):  # fmt: skip
+        (run,) = ledger.measured(protocol, "fedavg").runs
+        scored = {t["round"]: round(100 * t["accuracy_micro"], 2) for t in run["rounds"] if "accuracy_micro" in t}
+        assert tried["found"] == {at: value for at, value in scored.items() if at}
 
 
 def test_under_a_table_that_has_runs_stands_how_to_fill_it_and_how_to_run_it_again(tmp_path):
