@@ -11,8 +11,9 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import ScalarFormatter
 
 from cflkit.engine import metrics
+from cflkit.methods import METHODS as BY_NAME
 from cflkit.workbook import canvas, protocols, records
-from cflkit.workbook.measured import Measured, measured
+from cflkit.workbook.measured import Measured, measured, whole
 
 TUNED = "common_rot_tune"
 CLUSTERS = 4
@@ -179,7 +180,7 @@ def tuning(folder: Path = records.FOLDER) -> Iterator[tuple[Method, list[tuple[d
     for method in METHODS:
         labels = [label for label in methods if re.fullmatch(rf"{re.escape(method.label)}-\d+", label)]
         found = [(label, measured(TUNED, label, folder)) for label in labels]
-        rows = [(_settings(methods[label]), Row(method, m).accuracy, methods[label] == taken[method.label])
+        rows = [(_settings(methods[label]), Row(method, m).accuracy, _same(methods[label], taken[method.label]))
                 for label, m in found if m]  # fmt: skip
         if rows:
             yield method, rows
@@ -188,6 +189,12 @@ def tuning(folder: Path = records.FOLDER) -> Iterator[tuple[Method, list[tuple[d
 def _settings(method: dict) -> dict:
     shown = ("mu", "lam", "tau", "eps1", "eps2")
     return {name: method[name] for name in shown if name in method}
+
+
+def _same(one: dict, other: dict) -> bool:
+    """Whether two settings of a method are one, where what they leave out has its default."""
+    kind = BY_NAME[one["name"]]
+    return whole(kind, one) == whole(kind, other)
 
 
 # ---------------------------------------------------------------------- figures
