@@ -109,7 +109,7 @@ def test_every_label_stands_in_a_table_of_the_ledger_with_the_score_of_the_page(
 
 
 def test_settings_that_were_taken_are_those_that_did_best():
-    """The choice was made on held-out images, before the comparison was run; but for FeSEM's, which was checked later."""
+    """The choice was made on held-out images, before the comparison was run; FeSEM's was checked later."""
     chosen = list(comparison.tuning())
     assert len(chosen) == 8 and {len(rows) for _, rows in chosen} == {5}
     for method, rows in chosen:

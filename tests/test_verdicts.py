@@ -368,6 +368,8 @@ def test_printed_numbers_alone_are_internal_consistency(tmp_path):
                "b": {"table": "Table 4", "method": "MD-ICFL-2", "metric": "ARI"}}  # fmt: skip
     claim = {"says": "{a}", "numbers": numbers, "parts": {"p": {"printed_more": ["a", "b"]}}}
     assert str(ledger.judge("mdicfl", claim, tmp_path)) == "internally consistent. By the printed numbers alone."
+    why = claim | {"untested": "no run yet"}
+    assert str(ledger.judge("mdicfl", why, tmp_path)).endswith(". By the printed numbers alone. No run yet.")
     table6 = {"table": "Table 6", "K": [4, 5]}  # 97.28 and 97.25 against 97.20 and 97.27
     wide = {"a": table6 | {"method": "MD-ICFL-1"}, "b": table6 | {"method": "MD-ICFL-2"}}
     both = ledger.judge("mdicfl", {"numbers": wide, "parts": {"p": {"printed_more": ["a", "b"]}}}, tmp_path)

@@ -325,7 +325,8 @@ def judge(paper: str, claim: dict, folder: Path = records.FOLDER) -> Verdict:
     counted = firm or tested
     if parts and not runs:
         right = all(part.outcome == CONSISTENT for part in parts)
-        return Verdict(CONSISTENT if right else INCONSISTENT, False, "By the printed numbers alone.", parts)
+        why = ["by the printed numbers alone", claim.get("untested")]
+        return Verdict(CONSISTENT if right else INCONSISTENT, False, _sentences([*filter(None, why)]), parts)
     notes = _notes(parts, counted)
     if not counted:
         vacuous = bool(runs) and all(part.outcome == VACUOUS for part in runs)
