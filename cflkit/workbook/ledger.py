@@ -214,13 +214,13 @@ def coverage(folder: Path = records.FOLDER) -> list[Coverage]:
 
 
 def near_chance(protocol: str, row: Row) -> bool:
-    """Whether the mean of a printed row's runs is not a tenth of the way from chance to its printed number."""
+    """Whether a run of a printed row is not a tenth of the way from chance to its printed number."""
     gate = gates().get(protocol, "")
     values = row.measured.percent(row.metric) if row.measured and row.metric not in PLAIN else []
     if isinstance(gate, str) or not values:
         return False
     chance = 100 / gate["classes"]
-    return sum(values) / len(values) < chance + LEAST * (row.printed - chance)
+    return min(values) < chance + LEAST * (row.printed - chance)
 
 
 def totals(folder: Path = records.FOLDER) -> dict[str, int | float]:
@@ -230,7 +230,7 @@ def totals(folder: Path = records.FOLDER) -> dict[str, int | float]:
     -------
     dict
         ``printed``; ``measured``, of which ``firm`` with three seeds, and ``early`` where a baseline has hardly
-        learnt or the row is near chance; ``runnable``; ``left out``; ``runs`` missing, each counted once, their
+        learnt or a run of the row is near chance; ``runnable``; ``left out``; ``runs`` missing, each counted once, their
         ``hours`` of a CPU core and ``gpu_hours`` of an H200.
     """
     numbers = coverage(folder)
