@@ -8,7 +8,7 @@ import pytest
 import yaml
 from made import record
 
-from cflkit.workbook import ledger, marks, pages, papers, records, schema, titles, verdicts
+from cflkit.workbook import ledger, marks, pages, papers, protocols, records, schema, titles, verdicts
 
 ROOT = Path(__file__).resolve().parents[1]
 P = "mdicfl_rotmnist_r100"
@@ -312,12 +312,16 @@ def test_every_claim_of_a_protocol_leans_on_its_gate_or_says_why_on_none(tmp_pat
 
 
 # ---------------------------------------------------------------------- what weakens a verdict
-def test_a_sample_of_the_data_is_told(tmp_path):
+def test_a_sample_of_the_data_is_told_and_a_caution(tmp_path, monkeypatch):
     p = "fesem_femnist_60_r60"
     record(tmp_path, p, "fedavg", 0, accuracy=0.6, accuracy_micro=0.6)
     record(tmp_path, p, "fesem2", 0, accuracy=0.5)
     claim = {"parts": {"a": {"above": f"{p}/fesem2", "than": 1}}}
     assert "A sample of the data, not at the printed rate." in ledger.judge("fesem", claim, tmp_path).note
+    whole = protocols.protocols()
+    changed = whole | {p: whole[p] | {"caution": "take care"}}
+    monkeypatch.setattr(protocols, "protocols", lambda: changed)
+    assert "at the printed rate. Take care." in ledger.judge("fesem", claim, tmp_path).note
 
 
 def test_a_rule_younger_than_its_runs_says_so(learnt):

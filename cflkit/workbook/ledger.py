@@ -230,8 +230,8 @@ def totals(folder: Path = records.FOLDER) -> dict[str, int | float]:
     -------
     dict
         ``printed``; ``measured``, of which ``firm`` with three seeds, and ``early`` where a baseline has hardly
-        learnt or a run of the row is near chance; ``runnable``; ``left out``; ``runs`` missing, each counted once, their
-        ``hours`` of a CPU core and ``gpu_hours`` of an H200.
+        learnt or a run of the row is near chance; ``runnable``; ``left out``; ``runs`` missing, each counted once,
+        their ``hours`` of a CPU core and ``gpu_hours`` of an H200.
     """
     numbers = coverage(folder)
     lacking = {(m.protocol, m.label, m.seed): m for name in tables() for m in missing(name, folder=folder)}.values()

@@ -80,6 +80,7 @@ class Protocol(Checked):
     personal_every: Count | None = None
     unseen: Inside | None = None  # share of the clients that comes after the last round
     sample: str | None = None  # what a verdict must say where less than the paper's data is used
+    caution: str | None = None  # what else it must say of these runs
     search: Sequence[Mapping] = ()  # what was tried before that day
 
     def __post_init__(self):

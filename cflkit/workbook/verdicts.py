@@ -386,7 +386,7 @@ def _listing(names: Sequence[str]) -> str:
 
 
 def _weak(counted: list[Part]) -> list[str]:
-    """What weakens a verdict: few seeds, a run that has diverged, an extended table, a sample of the data."""
+    """What weakens a verdict: few seeds, a run that has diverged, an extended table, a sample, a caution."""
     runs = [run for part in counted for run in part.runs]
     fewest, most = min(part.seeds for part in counted), max(part.seeds for part in counted)
     seeds = f"{fewest}" if fewest == most else f"{fewest} to {most}"
@@ -400,7 +400,8 @@ def _weak(counted: list[Part]) -> list[str]:
     for table in schema.tables().values():
         if table["protocol"] in names and "extended" in table and most > table["seeds"]:
             notes.append(f"extended once, from {table['seeds']} seeds to {table['extended']}")
-    notes += sorted({protocols.protocols()[name].get("sample", "") for name in names} - {""})
+    for said in ("sample", "caution"):
+        notes += sorted({protocols.protocols()[name].get(said) or "" for name in names} - {""})
     return list(dict.fromkeys(notes))
 
 
