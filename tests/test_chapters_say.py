@@ -1117,10 +1117,10 @@ STOCFL = [
      lambda: every(true, "stocfl", SMALL_CROWD) and behind("stocfl", "oracle", SMALL_CROWD)),
     ("all in parallel and at the paper's pull, IFCA with the right number of clusters is ahead of StoCFL",
      lambda: ahead("ifca4", "stocfl", CROWD)),
-    ("Without a pull, in one seed, StoCFL stands beside it: its clusters are almost as good",
-     lambda: count("stocfl-lam0", CROWD) == 1 and same("stocfl-lam0", "ifca4", CROWD, NEAR)
+    ("Without a pull StoCFL stands beside it in three seeds: its clusters are almost as good",
+     lambda: count("stocfl-lam0", CROWD) == 3 and same("stocfl-lam0", "ifca4", CROWD, 0.2)
      and every(lambda run: ari(run) > 0.99, "stocfl-lam0", CROWD)),
-    ("and in that seed the pull towards a slow global model costs", lambda: more("stocfl-lam0", "stocfl", CROWD)),
+    ("and the pull towards a slow global model costs", lambda: ahead("stocfl-lam0", "stocfl", CROWD)),
     ("it is the other way round with four rotations and a fifth of the clients a round",
      lambda: common.ahead("stocfl", "ifca", "rot_r20")),
     ("There StoCFL's pull is weaker, chosen on held-out images",
@@ -1865,6 +1865,8 @@ STATUS = [
 ]  # fmt: skip
 
 BY_LABELS = [
+    ("Without a pull three runs of that setting are within a fifth of a point of IFCA",
+     lambda: count("stocfl-lam0", CROWD) == 3 and same("stocfl-lam0", "ifca4", CROWD, 0.2)),
     ("with a tenth of the devices a round, FedPer is ahead of IFCA on five of six splits, and on the sixth not to",
      lambda: every(has("", participation=0.1), ALL, CALIBRATED + CIFARS)
      and [where for where in CALIBRATED + CIFARS if not ahead(FEDPER, "ifca", where)] == [FOUR]
