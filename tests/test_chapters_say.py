@@ -620,7 +620,7 @@ FESEM = [
     ("in 300, which are as many passes, less than a sixth",
      lambda: every(has("", rounds=300), "fedsgd-300", LONG) and every(has("local", epochs=5), "fedavg", LONG)
      and every(lambda run: run["final"]["accuracy_micro"] < 1 / 6, "fedsgd-300", LONG)),
-    ("but for accuracy weighted by images in 300 rounds, they do not count among those with three seeds. Nor do",
+    ("Only one of them, accuracy weighted by images in 300 rounds, counts among those with three seeds. FedDANE's",
      lambda: {(name, row.name) for name in LONG_TABLES for row in known(name) if ledger.near_chance(LONG, row)}
      == {*product(LONG_TABLES, ["FedSGD", "FedSGD, 300 rounds"]), *product(LONG_TABLES[2:], ["FedDane"])}
      - {(LONG_TABLES[0], "FedSGD, 300 rounds")}),
@@ -656,7 +656,9 @@ FESEM = [
     ("The other eight leads are undecided", lambda: len(CENTRES) * len(SCORES) - len(decided_behind_equal()) == 8),
     ("In 59 rounds four centres are behind FedAvg of sixty in accuracy, weighted by images and as a plain mean",
      lambda: decided("fesem4-59", "fedavg", behind) == {*SERVED}),
-    ("and behind FedProx in the first", lambda: decided("fesem4-59", "fedprox", behind) == {"accuracy_micro"}),
+    ("and behind FedProx in the first, by less than a point",
+     lambda: decided("fesem4-59", "fedprox", behind) == {"accuracy_micro"}
+     and -LITTLE < mean(gaps("fesem4-59/accuracy_micro", "fedprox/accuracy_micro", LONG)) < 0),
     ("In F1 weighted by images they are ahead of FedCluster and of FedDist with weights",
      lambda: all(decided("fesem4-59", row, ahead) == {"f1_micro"} for row in ("fedcluster", "feddist-ws"))),
     ("The other differences from these four, and all from FedDist without weights and from FedDANE, are undecided",
@@ -670,7 +672,7 @@ FESEM = [
     ("With sixty rounds, so a pass more, four centres are ahead of FedCluster in three scores, and of FedDist",
      lambda: decided("fesem4", "fedcluster", ahead) == {*SCORES} - {"accuracy"}
      and all(decided("fesem4", row, ahead) == {"accuracy_micro", "f1_micro"} for row in ("feddist", "feddist-ws"))),
-    ("In one seed k-means then parted the writers otherwise: two centres of 29 and 27 stand in place of one of 54",
+    ("In one seed k-means so parts the writers otherwise: two centres of 29 and 27 stand in place of one of 54",
      lambda: [at_first("fesem4", seed)[:2] != at_first("fesem4-59", seed)[:2] for seed in range(3)]
      == [False, True, False] and at_first("fesem4", 1)[0] == 54 and at_first("fesem4-59", 1)[:2] == [29, 27]),
     ("After 50 rounds the scores lie up to a point apart",
