@@ -617,10 +617,10 @@ FESEM = [
     ("In sixty rounds it learns next to nothing, and gets less than a tenth of the images right",
      lambda: every(has("", rounds=60), "fedsgd", LONG)
      and every(lambda run: run["final"]["accuracy_micro"] < 0.1 and run["final"]["f1"] < 0.01, "fedsgd", LONG)),
-    ("in 300, which are as many passes, less than a sixth",
+    ("in five times as many, which are as many passes, less than a sixth",
      lambda: every(has("", rounds=300), "fedsgd-300", LONG) and every(has("local", epochs=5), "fedavg", LONG)
      and every(lambda run: run["final"]["accuracy_micro"] < 1 / 6, "fedsgd-300", LONG)),
-    ("Only one of them, accuracy weighted by images in 300 rounds, counts among those with three seeds. FedDANE's",
+    ("Only one of them, accuracy weighted by images with as many passes, counts among those with three",
      lambda: {(name, row.name) for name in LONG_TABLES for row in known(name) if ledger.near_chance(LONG, row)}
      == {*product(LONG_TABLES, ["FedSGD", "FedSGD, 300 rounds"]), *product(LONG_TABLES[2:], ["FedDane"])}
      - {(LONG_TABLES[0], "FedSGD, 300 rounds")}),
@@ -654,7 +654,7 @@ FESEM = [
      lambda: all(centre[-1] < 0 for centre in by_centre(0))
      and by_centre(0)[0][0] < min(by_centre(seed)[0][0] for seed in (1, 2))),
     ("The other eight leads are undecided", lambda: len(CENTRES) * len(SCORES) - len(decided_behind_equal()) == 8),
-    ("In 59 rounds four centres are behind FedAvg of sixty in accuracy, weighted by images and as a plain mean",
+    ("With as many passes four centres are behind FedAvg in accuracy, weighted by images and as a plain mean",
      lambda: decided("fesem4-59", "fedavg", behind) == {*SERVED}),
     ("and behind FedProx in the first, by less than a point",
      lambda: decided("fesem4-59", "fedprox", behind) == {"accuracy_micro"}
@@ -665,16 +665,17 @@ FESEM = [
      lambda: in_scores(level, "fesem4-59", ["feddist", "feddane"], LONG)
      and not any(decided("fesem4-59", row, ahead) for row in ("fedavg", "fedprox"))
      and not any(decided("fesem4-59", row, behind) for row in ("fedcluster", "feddist-ws"))),
-    ("Two and three centres of 59 rounds are ahead of FedCluster in that F1, too; their other differences from",
+    ("Two and three centres are ahead of FedCluster in that F1, too; their other differences from",
      lambda: all(decided(row, "fedcluster", ahead) == {"f1_micro"} and not decided(row, "fedcluster", behind)
                  and in_scores(level, row, [other for other in OTHERS[1:] if other != "fedcluster"], LONG)
                  for row in SHORTER[:2])),
     ("With sixty rounds, so a pass more, four centres are ahead of FedCluster in three scores, and of FedDist",
      lambda: decided("fesem4", "fedcluster", ahead) == {*SCORES} - {"accuracy"}
      and all(decided("fesem4", row, ahead) == {"accuracy_micro", "f1_micro"} for row in ("feddist", "feddist-ws"))),
-    ("In one seed k-means so parts the writers otherwise: two centres of 29 and 27 stand in place of one of 54",
+    ("In one seed k-means so parts the writers otherwise: two centres of about thirty stand in place of",
      lambda: [at_first("fesem4", seed)[:2] != at_first("fesem4-59", seed)[:2] for seed in range(3)]
-     == [False, True, False] and at_first("fesem4", 1)[0] == 54 and at_first("fesem4-59", 1)[:2] == [29, 27]),
+     == [False, True, False] and at_first("fesem4", 1)[0] > 50
+     and all(25 < size < 35 for size in at_first("fesem4-59", 1)[:2])),
     ("After 50 rounds the scores lie up to a point apart",
      lambda: abs(max(apart_after(50, metric) for metric in SCORES) - 1) < NEAR),
     ("FedAvg with as many passes is ahead of it in mean F1, and the rest is undecided",
@@ -1529,7 +1530,7 @@ LCFED = [
     ("on the test images of three and four labels three seeds do not tell it from a tenth of that",
      lambda: level(CENTRE, CENTRE_WEAK, [THREE, FOUR])),
     ("and with Dirichlet shares one tenth is ahead", lambda: ahead(CENTRE, CENTRE_WEAK, DIRICHLET)),
-    ("FeSEM's centres did best with $\\lambda$ = 0.25, by more than a point, its own models with none or hardly",
+    ("FeSEM's centres did best with $\\lambda$ at a quarter, by more than a point, its own models with none or hardly",
      lambda: best("fesem", "accuracy")[0] == 4 and best("fesem", "accuracy")[1] > 1 and best("fesem")[0] == 2
      and same("fesem-1/personal_accuracy", "fesem-2/personal_accuracy", TUNED, 0.001)
      and [pulls(f"fesem-{number}", TUNED) for number in (1, 2, 4)] == [{(0,)}, {(0.005,)}, {(0.25,)}]),
