@@ -187,7 +187,7 @@ def tuning(folder: Path = records.FOLDER) -> Iterator[tuple[Method, list[tuple[d
 
 
 def _settings(method: dict) -> dict:
-    shown = ("mu", "lam", "tau", "eps1", "eps2")
+    shown = ("mu", "lam", "tau", "eps1", "eps2", "prior_mean", "prior_weight", "refresh")
     return {name: method[name] for name in shown if name in method}
 
 
@@ -359,5 +359,6 @@ def spoken(settings: dict[str, Sequence[Row]]) -> str:
 
 
 def _words(setting: dict) -> str:
-    greek = {"mu": "µ", "lam": "λ", "tau": "τ", "eps1": "ε₁", "eps2": "ε₂"}
-    return " ".join(f"{greek[name]} {value:g}" for name, value in setting.items())
+    words = {"mu": "µ", "lam": "λ", "tau": "τ", "eps1": "ε₁", "eps2": "ε₂", "prior_mean": "mean",
+             "prior_weight": "weight", "refresh": "period"}  # fmt: skip
+    return " ".join(f"{words[name]} {value:g}".replace("-", "−") for name, value in setting.items())
