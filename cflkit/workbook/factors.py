@@ -45,6 +45,7 @@ FACTORS = (
     Factor("fesem-random", "fesem", "first clusters drawn at random"),
     Factor("fesem-personal", "fesem", "clients go on from their own models"),
     Factor("fesem-random-personal", "fesem-random", "random first clusters, clients go on from their own models"),
+    Factor("fesem-pull", "fesem", "a pull to the centre, λ = 0.005"),
     Factor("ifca-common", "ifca", "all first models equal"),
     Factor("ifca-redrawn", "ifca", REDRAWN),
     Factor("mdicfl-1-distinct", "mdicfl-1", "first models differ"),
