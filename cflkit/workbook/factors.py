@@ -54,6 +54,8 @@ FACTORS = (
     Factor("lcfed-weak-centre", "lcfed-weak", "weaker pulls, and clients start from their centre"),
     Factor("lcfed-weak-sampled", "lcfed-weak", "weaker pulls, and a centre is the mean of those who took part"),
     Factor("lcfed-centre", "lcfed-weak-centre", "all this, and a centre is the mean of those who took part"),
+    Factor("lcfed-rank", "lcfed", "fifty dimensions, as printed, in place of 16"),
+    Factor("lcfed-centre-rank", "lcfed-centre", "fifty dimensions, as printed, in place of 16"),
     Factor("fedcg-kmeans", "fedcg", "domains are k-means clusters of clients' models"),
     Factor("fedcg-one", "fedcg-kmeans", "all this, and one domain"),
     Factor("fedcg-still", "fedcg", "the student never learns"),
