@@ -654,7 +654,7 @@ FESEM = [
      lambda: all(centre[-1] < 0 for centre in by_centre(0))
      and by_centre(0)[0][0] < min(by_centre(seed)[0][0] for seed in (1, 2))),
     ("The other eight leads are undecided", lambda: len(CENTRES) * len(SCORES) - len(decided_behind_equal()) == 8),
-    ("With as many passes four centres are behind FedAvg in accuracy, weighted by images and as a plain mean",
+    ("There four centres are behind FedAvg in accuracy, weighted by images and as a plain mean over writers, and",
      lambda: decided("fesem4-59", "fedavg", behind) == {*SERVED}),
     ("and behind FedProx in the first, by less than a point",
      lambda: decided("fesem4-59", "fedprox", behind) == {"accuracy_micro"}

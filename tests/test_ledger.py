@@ -442,6 +442,10 @@ def test_what_fesem_came_to_has_both_means_over_writers(tmp_path):
     found = " ".join(template.render(paper="fesem").split())
     assert "passes, and 5.00 points below training alone (one seed); as" in found
     for seed in range(3):
+        record(tmp_path, "fesem_femnist_60_r60", "fesem4-59", seed, accuracy=0.6, accuracy_micro=0.58)
+    found = " ".join(template.render(paper="fesem").split())
+    assert "local passes (with one round fewer for both, 2.00 points below it), and 5.00 points" in found
+    for seed in range(3):
         record(tmp_path, "common_rot_r20", "fesem", seed, accuracy=0.9, ari=1.0, early=1.0)
         record(tmp_path, "common_rot_r20", "oracle", seed, accuracy=0.9)
         record(tmp_path, "common_rot_why", "fesem-random", seed, accuracy=0.8, ari=0.0)
