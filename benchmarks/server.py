@@ -64,10 +64,10 @@ def server_work(label: str) -> dict:
 def main(argv: list[str] | None = None) -> int:
     """Measure, print the table, store it."""
     parser = measure.parser("server", __doc__)
-    parser.add_argument("only", nargs="*", help="labels of the protocol; all but fedcg if none is given")
+    parser.add_argument("only", nargs="*", help="labels of the protocol; all if none is given")
     options = parser.parse_args(argv)
     torch.set_num_threads(1)
-    labels = options.only or [name for name in protocols.protocols()[PROTOCOL]["methods"] if name != "fedcg"]
+    labels = options.only or [*protocols.protocols()[PROTOCOL]["methods"]]
     rows = [server_work(label) for label in labels]
     print(measure.show(rows))
     if not options.only:

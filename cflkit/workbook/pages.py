@@ -123,6 +123,7 @@ def environment(folder: Path, out: Path, benchmarks: Path = BENCHMARKS) -> jinja
         "not_run": not_run,
         "searches": searches,
         "printed": ledger.printed,
+        "protocols": protocols.protocols,
         "rows": partial(ledger.rows, folder=folder),
         "lacking": partial(ledger.missing, folder=folder),
         "measured": partial(ledger.measured, folder=folder),
