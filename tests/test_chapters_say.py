@@ -1151,14 +1151,14 @@ STOCFL = [
     ("Where it finds them it is ahead of StoCFL; where it does not, all clients share one model",
      lambda: all(all(gap > 0 for gap, _ in found) and all(map(clusters(1), rest)) for found, rest in
                  (where_found(row, CIFAR) for row in ("ifca2", "ifca4", "ifca6")))),
-    ("The chain helps neither StoCFL nor FedAvg there, in one seed",
-     lambda: more("stocfl", "stocfl-chained", CIFAR) and more("fedavg", GLOBAL, CIFAR)
-     and count("stocfl-chained", CIFAR) == 1),
-    ("both end below print, and all parallel baselines above it on the mean; unexplained",
-     lambda: agree("seems to differ", TABLE1_CIFAR, "StoCFL, chained", "FedAvg, chained")
-     and max(off(TABLE1_CIFAR, row) for row in ("StoCFL, chained", "FedAvg, chained")) < 0
-     and min(off(TABLE1_CIFAR, row.name) for row in known(TABLE1_CIFAR)
-                 if "StoCFL" not in row.name and "chained" not in row.name)),
+    ("Three seeds show no gain from the chain there, neither for StoCFL nor for FedAvg",
+     lambda: level("stocfl-chained", "stocfl", CIFAR) and level(GLOBAL, "fedavg", CIFAR)
+     and count("stocfl-chained", CIFAR) == 3),
+    ("Chained, too, StoCFL ends below print, and its lead over FedAvg is undecided",
+     lambda: differs(-1, (TABLE1_CIFAR, "StoCFL, chained")) and level("stocfl-chained", "fedavg", CIFAR)),
+    ("All parallel baselines end above print on the mean. Both are unexplained",
+     lambda: min(off(TABLE1_CIFAR, row.name) for row in known(TABLE1_CIFAR)
+                 if "StoCFL" not in row.name and "chained" not in row.name) > 0),
     ("With the shifted labels of Table 6 the same threshold finds all four shifts in two seeds of three",
      lambda: seeds(2, 3, true, "stocfl", SHIFTED) and every(has("method", tau=0.5), "stocfl", SHIFTED)),
     ("In the third all clients share one cluster from round 1 on",
@@ -1237,8 +1237,8 @@ STOCFL = [
     ("In parallel the weakest pull changes next to nothing, and each stronger one costs more than the one before",
      lambda: same("lam001", "lam0", PULLED_ROTATED, 0.1) and steps("behind", PARALLEL, PULLED_ROTATED)),
     ("many printed numbers of MNIST do not come out of the listing", lambda: listing_differs() > 0.4),
-    ("The one seed on Rotated CIFAR does not bear it out",
-     lambda: agree("seems to differ", TABLE1_CIFAR, "StoCFL, chained", "FedAvg, chained")),
+    ("Rotated CIFAR does not bear it out: there chained StoCFL ends below print",
+     lambda: differs(-1, (TABLE1_CIFAR, "StoCFL, chained"))),
 ]  # fmt: skip
 
 
