@@ -1154,8 +1154,10 @@ STOCFL = [
     ("Three seeds show no gain from the chain there, neither for StoCFL nor for FedAvg",
      lambda: level("stocfl-chained", "stocfl", CIFAR) and level(GLOBAL, "fedavg", CIFAR)
      and count("stocfl-chained", CIFAR) == 3),
-    ("Chained, too, StoCFL ends below print, and its lead over FedAvg is undecided",
-     lambda: differs(-1, (TABLE1_CIFAR, "StoCFL, chained")) and level("stocfl-chained", "fedavg", CIFAR)),
+    ("Chained StoCFL is below print on the mean, by three points, which three seeds do not decide; nor do they",
+     lambda: agree("undecided", TABLE1_CIFAR, "StoCFL, chained")
+     and round(off(TABLE1_CIFAR, "StoCFL, chained")) == -3
+     and level("stocfl-chained", "fedavg", CIFAR)),
     ("All parallel baselines end above print on the mean. Both are unexplained",
      lambda: min(off(TABLE1_CIFAR, row.name) for row in known(TABLE1_CIFAR)
                  if "StoCFL" not in row.name and "chained" not in row.name) > 0),
@@ -1237,8 +1239,8 @@ STOCFL = [
     ("In parallel the weakest pull changes next to nothing, and each stronger one costs more than the one before",
      lambda: same("lam001", "lam0", PULLED_ROTATED, 0.1) and steps("behind", PARALLEL, PULLED_ROTATED)),
     ("many printed numbers of MNIST do not come out of the listing", lambda: listing_differs() > 0.4),
-    ("Rotated CIFAR does not bear it out: there chained StoCFL ends below print",
-     lambda: differs(-1, (TABLE1_CIFAR, "StoCFL, chained"))),
+    ("Rotated CIFAR does not bear it out: there the chained code is below print on the mean",
+     lambda: off(TABLE1_CIFAR, "StoCFL, chained") < 0),
 ]  # fmt: skip
 
 

@@ -60,6 +60,7 @@ FACTORS = (
     Factor("fedcg-kmeans", "fedcg", "domains are k-means clusters of clients' models"),
     Factor("fedcg-one", "fedcg-kmeans", "all this, and one domain"),
     Factor("fedcg-still", "fedcg", "the student never learns"),
+    Factor("fedcg-period", "fedcg", "the teacher is updated after every round"),
     Factor("fedavg-long", "fedavg", LONG),
     Factor("fedavg-chained", "fedavg", HANDED),
     Factor("oracle-long", "oracle", LONG),
