@@ -373,10 +373,10 @@ PROTOCOL = [
     ("All rows of LCFed have sixteen dimensions, where its paper prints fifty",
      lambda: every(lambda run: setting("rank")(run) == 16, LCFED, EVERYWHERE)
      and protocols.protocols()["lcfed_mnist_n3"]["methods"]["lcfed"]["rank"] == 50),
-    ("With fifty, three seeds tell no difference in accuracy, for the listing nor for our variant",
+    ("With fifty, three seeds tell no difference in accuracy, neither for the listing nor for our variant",
      lambda: all(level(f"{label}-rank", label, WHY) for label in LCFED)
      and every(lambda run: setting("rank")(run) == 50, [f"{label}-rank" for label in LCFED], WHY)),
-    ("the listing then finds all true clusters in each of them, as it does with sixteen but for one seed",
+    ("The listing then finds all true clusters in each of the three. With sixteen it does so in four seeds of five",
      lambda: seeds(3, 3, true, "lcfed-rank", WHY) and seeds(4, 5, true, "lcfed", "rot_r20")),
     ("The chained row also has another weight for the pull to that model", lambda: "lam" in differ_in(*STOCFL)),
     ("With equal weights the chained one is ahead: in one seed of the tuning, with four rotations, and in",

@@ -137,7 +137,8 @@ def cells(found: list[tuple[Row, Row, Factor]]) -> list[list[str]]:
             lines.append([base.method.name, "–", *_measured(base), "–", "–"])
             named[base.method.label] = "as compared"
         shown |= {base.method.label, factor.label}
-        named[factor.label] = factor.change
+        own = next((method.name for method in METHODS if method.label == factor.label), "")
+        named[factor.label] = f"{own}, as compared" if own else factor.change
         against = named[factor.base]
         lines.append([row.method.name, factor.change, *_measured(row), against, _difference(row, base)])
     return lines
