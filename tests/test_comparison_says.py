@@ -502,6 +502,11 @@ STARTS = [
     ("So does a [second run](status-repeated) of one of them on another processor",
      lambda: abs(second_run("common_rot_skew_why/ifca-redrawn", "accuracy")) > 0.02),
     ("which finds far more of the clusters", lambda: second_run("common_rot_skew_why/ifca-redrawn", "ari") > 0.4),
+    ("nor has the prior that held-out images choose",
+     lambda: level("mdicfl-1-prior", BACK_SEARCH, WHY) and level("mdicfl-1-prior", BACK_SEARCH, WHY, "ari")
+     and max(tried(BACK_SEARCH), key=tried(BACK_SEARCH).get) == (("prior_mean", -0.74), ("prior_weight", 1))
+     and every(lambda run: (setting("prior_mean")(run), setting("prior_weight")(run)) == (-0.74, 1),
+               "mdicfl-1-prior", WHY)),
     ("For back-search first models have no plain effect, nor have ten rounds of FedAvg before them",
      lambda: all(level(["mdicfl-1-distinct", "mdicfl-1-warmup"], "mdicfl-1", WHY, metric)
                  for metric in ("accuracy", "ari"))),
