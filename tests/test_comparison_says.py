@@ -510,7 +510,7 @@ STARTS = [
     ("For back-search first models have no plain effect, nor have ten rounds of FedAvg before them",
      lambda: all(level(["mdicfl-1-distinct", "mdicfl-1-warmup"], "mdicfl-1", WHY, metric)
                  for metric in ("accuracy", "ari"))),
-    ("Here different ones find more of the true clusters than equal ones, on the mean over seeds",
+    ("Here different first models find more of the true clusters than equal ones, on the mean over seeds",
      lambda: min(leads("mdicfl-1-distinct", "mdicfl-1", WHY, "ari")) > 0),
     ("so training makes their groups neither worse nor better",
      lambda: every(constant, "fedgroup", EVERYWHERE) and every(partial(constant, start=1), STOCFL, WHOLE)
