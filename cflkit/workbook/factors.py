@@ -51,6 +51,7 @@ FACTORS = (
     Factor("mdicfl-1-distinct", "mdicfl-1", "first models differ"),
     Factor("mdicfl-1-warmup", "mdicfl-1", "ten rounds of FedAvg first"),
     Factor("mdicfl-1-prior", "mdicfl-1", "the prior has the mean of the images, and ten times the weight"),
+    Factor("mdicfl-2-prior", "mdicfl-2", "the prior has the mean of the images"),
     Factor("lcfed-weak", "lcfed", "weaker pulls, µ = λ = 0.01"),
     Factor("lcfed-weak-centre", "lcfed-weak", "weaker pulls, and clients start from their centre"),
     Factor("lcfed-weak-sampled", "lcfed-weak", "weaker pulls, and a centre is the mean of those who took part"),
