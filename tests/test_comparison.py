@@ -112,18 +112,32 @@ def test_settings_that_were_taken_are_those_that_did_best():
     """The choice was made on held-out images, before the comparison was run, or is asked on test images apart."""
     chosen, again = list(comparison.tuning()), protocols.protocols()["common_rot_why"]["methods"]
     early = {"fedprox", "ditto", "cfl", "stocfl", "stocfl-chained", "lcfed", "lcfed-centre"}
-    late = {"fesem": "fesem-pull", "fedcg": "fedcg-period"}
-    late |= {"mdicfl-1": "mdicfl-1-prior", "mdicfl-2": "mdicfl-2-prior"}
     assert {len(rows) for _, rows in chosen} == {5}
-    assert {method.label for method, _ in chosen} == early | late.keys()
+    assert {method.label for method, _ in chosen} == early | comparison.TUNED_LATE.keys()
     for method, rows in chosen:
         settings, _, is_taken = max(rows, key=lambda tried: tried[1])
         assert len([taken for *_, taken in rows if taken]) == 1
         if not is_taken:
-            assert settings.items() <= again[late[method.label]].items(), method.label
+            assert settings.items() <= again[comparison.TUNED_LATE[method.label]].items(), method.label
     cells = comparison.tuning_cells(chosen)
     assert ["Ditto", "λ 0.5"] in [[line[0], line[2]] for line in cells]
     assert ["FeSEM", "λ 0"] in [[line[0], line[2]] for line in cells]  # which its runs leave out: it is the default
+
+
+def test_the_page_tells_what_a_late_choice_would_have_gained_and_whether_it_was_run(tmp_path):
+    def told():
+        page = pages.environment(tmp_path, tmp_path).get_template("comparison.md.jinja").render()
+        return " ".join(page.partition("## How the weights were chosen")[2].split())
+
+    for number, value in ((1, 0.9), (2, 0.95), (3, 0.92)):
+        made.record(tmp_path, "common_rot_tune", f"fesem-{number}", 100, accuracy=value)
+    assert "ahead of the one that ran: FeSEM 5.00. On test images it has not run for FeSEM (row `fesem-pull`" in told()
+    for seed in range(3):
+        assert "it has run, too" not in told()  # three seeds decide
+        made.record(tmp_path, "common_rot_why", "fesem-pull", seed, accuracy=0.9)
+    assert "On test images it has run, too, for FeSEM: [three seeds each](comparison-factors). The others" in told()
+    made.record(tmp_path, "common_rot_tune", "mdicfl-1-1", 100, accuracy=0.9)  # the printed prior, which ran
+    assert "FeSEM 5.00" in told() and "MD-ICFL, back-search 0.00" in told() and "has not run" not in told()
 
 
 def test_agreement_of_each_method_that_groups(monkeypatch):

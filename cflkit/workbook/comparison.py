@@ -16,6 +16,9 @@ from cflkit.workbook import canvas, protocols, records
 from cflkit.workbook.measured import Measured, measured, whole
 
 TUNED = "common_rot_tune"
+TUNED_LATE = {  # methods that ran before their settings were tried; the row of common_rot_why with the best of these
+    "fesem": "fesem-pull", "mdicfl-1": "mdicfl-1-prior", "mdicfl-2": "mdicfl-2-prior", "fedcg": "fedcg-period",
+}  # fmt: skip
 CLUSTERS = 4
 BYTES = 4  # of a number that is sent
 SETTLING = 5  # rounds after which a client that moves is said to move late

@@ -107,6 +107,7 @@ def environment(folder: Path, out: Path, benchmarks: Path = BENCHMARKS) -> jinja
         "links": links,
         "number": number,
         "settling": comparison.SETTLING,
+        "tuned_late": comparison.TUNED_LATE,
         "factored": factors.CHANGED,
         "factor_cells": factors.cells,
         "group_cells": groups.cells,
