@@ -131,7 +131,7 @@ def test_the_page_tells_what_a_late_choice_would_have_gained_and_whether_it_was_
 
     for number, value in ((1, 0.9), (2, 0.95), (3, 0.92)):
         made.record(tmp_path, "common_rot_tune", f"fesem-{number}", 100, accuracy=value)
-    assert "ahead of the one that ran: FeSEM 5.00. On test images it has not run for FeSEM (row `fesem-pull`" in told()
+    assert "the one that ran: FeSEM 5.00. On test images it has not run for FeSEM (row `fesem-pull` of" in told()
     for seed in range(3):
         assert "it has run, too" not in told()  # three seeds decide
         made.record(tmp_path, "common_rot_why", "fesem-pull", seed, accuracy=0.9)
@@ -203,6 +203,18 @@ def test_a_factor_is_set_against_the_row_that_it_changes(monkeypatch):
     del model.measured.runs[0]["final"]["ari"]
     longer = factors.Factor("fedavg-long", "fedavg", "more rounds")
     assert factors.cells([(model, model, longer)])[0][2:6] == ["90.0", "–", "–", "–"]
+
+
+def test_a_factor_of_a_row_that_is_itself_compared_names_it(monkeypatch):
+    rows = {label: row(label, run(0, 0.9, personal_accuracy=0.9)) for label in ("lcfed", "lcfed-centre")}
+    for each in rows.values():
+        each.measured.runs[0]["rounds"][1]["round"] = comparison.SETTLING
+    stored = rows | {"lcfed-weak-centre": rows["lcfed"], "lcfed-centre-rank": rows["lcfed-centre"]}
+    monkeypatch.setattr(factors, "row_of", lambda label, federation, folder: stored.get(label))
+    found = [factor for factor in factors.changes() if factor[2].label in ("lcfed-centre", "lcfed-centre-rank")]
+    named = [(rows["lcfed"], rows["lcfed"], factors.Factor("lcfed-weak-centre", "lcfed", "a change"))]
+    lines = factors.cells(named + found)
+    assert [line[-2] for line in lines] == ["–", "as compared", "a change", "LCFed, from the centre, as compared"]
 
 
 def test_more_rounds_are_drawn_as_often_as_the_comparison_fits_into_them(tmp_path):

@@ -429,6 +429,20 @@ def test_what_lcfed_came_to_names_its_pulls_and_who_chose_them(tmp_path):
     assert "3.00 points above FedAvg, and 1.00 points below FedPer, which has no clusters." in found()
 
 
+def test_lcfeds_page_sets_both_shares_of_devices_beside_print(tmp_path):
+    template = pages.environment(tmp_path, tmp_path).get_template("lcfed_search.md.jinja")
+    above = {"n3": (0.98, 0.96), "n4": (0.97, 0.95), "dir01": (0.99, 0.9)}
+    for split, values in above.items():
+        assert "nearer print" not in template.render(paper="lcfed")
+        for who, value in zip(("cal", "all"), values, strict=True):
+            record(tmp_path, f"lcfed_mnist_{split}_{who}", "fedavg", 0, accuracy=value)
+    cells = []
+    for split, values in above.items():
+        rows = {row.name: row.printed for row in ledger.rows(f"lcfed-table1-{split}-cal", tmp_path)}
+        cells += [f"{100 * value - rows['FedAvg']:+.2f}" for value in values]
+    assert f"| FedAvg | {' | '.join(cells)} |" in template.render(paper="lcfed")
+
+
 def test_what_fesem_came_to_has_both_means_over_writers(tmp_path):
     for seed in range(3):
         for label, by_writer, by_image in (("fedavg", 0.6, 0.6), ("fesem4", 0.7, 0.75),

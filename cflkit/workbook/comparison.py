@@ -16,7 +16,7 @@ from cflkit.workbook import canvas, protocols, records
 from cflkit.workbook.measured import Measured, measured, whole
 
 TUNED = "common_rot_tune"
-TUNED_LATE = {  # methods that ran before their settings were tried; the row of common_rot_why with the best of these
+TUNED_LATE = {  # what ran before its settings were tried, and the row of common_rot_why that has the best of them
     "fesem": "fesem-pull", "mdicfl-1": "mdicfl-1-prior", "mdicfl-2": "mdicfl-2-prior", "fedcg": "fedcg-period",
 }  # fmt: skip
 CLUSTERS = 4
