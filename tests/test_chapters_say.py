@@ -1914,7 +1914,8 @@ CAUTIONS = {  # what verdicts say beside their runs: where, and whether it is so
         [CIFAR, "stocfl_rotcifar_r100", "stocfl_rotcifar_rates"],
         lambda where: all(method["tau"] == protocols.protocols()[CROWD]["methods"]["stocfl"]["tau"]
                           and "fingerprint" not in method
-                          for method in protocols.protocols()[where]["methods"].values() if method["name"] == "stocfl")),
+                          for method in protocols.protocols()[where]["methods"].values()
+                          if method["name"] == "stocfl")),
     "what Table 3 does not restate is Table 1's, and was not searched for": (
         [f"stocfl_lambda_{kind}" for kind in ("pathological", "rotated", "shifted", "hybrid")],
         lambda where: not searched(where) and all(of[where][key] == of[CROWD][key] for of in [protocols.protocols()]

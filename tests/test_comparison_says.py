@@ -386,7 +386,8 @@ PROTOCOL = [
      and every(lambda run: setting("rank")(run) == 50, [f"{label}-rank" for label in LCFED], WHY)),
     ("The listing then finds all true clusters in each of the three. With sixteen it does so in four seeds of five",
      lambda: seeds(3, 3, true, "lcfed-rank", WHY) and seeds(4, 5, true, "lcfed", "rot_r20")),
-    ("The weight of this pull was chosen for each row, so the rows differ in it, too", lambda: "lam" in differ_in(*STOCFL)),
+    ("The weight of this pull was chosen for each row, so the rows differ in it, too",
+     lambda: "lam" in differ_in(*STOCFL)),
     ("With equal weights the chained one is ahead: in one seed of the tuning, with four rotations, and in",
      lambda: all(map(one_seed, STOCFL)) and tried("stocfl").keys() == tried("stocfl-chained").keys()
      and all(tried("stocfl-chained")[weights] > accuracy for weights, accuracy in tried("stocfl").items())
