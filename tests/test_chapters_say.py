@@ -620,10 +620,6 @@ FESEM = [
     ("in five times as many, which are as many passes, less than a sixth",
      lambda: every(has("", rounds=300), "fedsgd-300", LONG) and every(has("local", epochs=5), "fedavg", LONG)
      and every(lambda run: run["final"]["accuracy_micro"] < 1 / 6, "fedsgd-300", LONG)),
-    ("Only one of them, accuracy weighted by images with as many passes, counts among those with three",
-     lambda: {(name, row.name) for name in LONG_TABLES for row in known(name) if ledger.near_chance(LONG, row)}
-     == {*product(LONG_TABLES, ["FedSGD", "FedSGD, 300 rounds"]), *product(LONG_TABLES[2:], ["FedDane"])}
-     - {(LONG_TABLES[0], "FedSGD, 300 rounds")}),
     ("Training alone, ahead after fifteen rounds", alone_is_ahead),
     ("ends far behind every method that learns",
      lambda: all(min(leads(scores({*labels(LONG)} - UNLEARNT, metric),
@@ -654,18 +650,14 @@ FESEM = [
      lambda: all(centre[-1] < 0 for centre in by_centre(0))
      and by_centre(0)[0][0] < min(by_centre(seed)[0][0] for seed in (1, 2))),
     ("The other eight leads are undecided", lambda: len(CENTRES) * len(SCORES) - len(decided_behind_equal()) == 8),
-    ("There four centres are behind FedAvg in accuracy, weighted by images and as a plain mean over writers, and",
+    ("They are behind FedAvg in accuracy, weighted by images and as a plain mean over writers, and behind FedProx",
      lambda: decided("fesem4-59", "fedavg", behind) == {*SERVED}),
-    ("and behind FedProx in the first, by less than a point",
+    ("in the first, by less than a point. In F1 weighted by images they are ahead",
      lambda: decided("fesem4-59", "fedprox", behind) == {"accuracy_micro"}
      and -LITTLE < mean(gaps("fesem4-59/accuracy_micro", "fedprox/accuracy_micro", LONG)) < 0),
     ("In F1 weighted by images they are ahead of FedCluster and of FedDist with weights",
      lambda: all(decided("fesem4-59", row, ahead) == {"f1_micro"} for row in ("fedcluster", "feddist-ws"))),
-    ("The other differences from these four, and all from FedDist without weights and from FedDANE, are undecided",
-     lambda: in_scores(level, "fesem4-59", ["feddist", "feddane"], LONG)
-     and not any(decided("fesem4-59", row, ahead) for row in ("fedavg", "fedprox"))
-     and not any(decided("fesem4-59", row, behind) for row in ("fedcluster", "feddist-ws"))),
-    ("Two and three centres are ahead of FedCluster in that F1, too; their other differences from",
+    ("Two and three centres are ahead of FedCluster in that F1, too; beside FedAvg, FedProx, FedDist and FedDANE",
      lambda: all(decided(row, "fedcluster", ahead) == {"f1_micro"} and not decided(row, "fedcluster", behind)
                  and in_scores(level, row, [other for other in OTHERS[1:] if other != "fedcluster"], LONG)
                  for row in SHORTER[:2])),
@@ -941,8 +933,12 @@ STOCFL = [
     ("at a rate found on FedAvg, unseen writers score above seen ones in each of three seeds",
      lambda: searched(CALM) == {"fedavg"} and count("stocfl", CALM) == 3
      and more("stocfl/unseen_accuracy", "stocfl", CALM)),
-    ("In print they are level. The claim, level within a point, fails",
-     lambda: max(unseen_in_print()) - min(unseen_in_print()) < 0.1 and verdict("stocfl-unseen").word == "fails"),
+    ("In print they are level. Here the unseen are not behind, but more than a point ahead",
+     lambda: max(unseen_in_print()) - min(unseen_in_print()) < 0.1
+     and parts_say("holds", "stocfl-unseen", "not behind")
+     and parts_say("fails", "stocfl-unseen", "alike")),
+    ("FedAvg's unseen writers score above its seen ones, too, so part of it may be who they are",
+     lambda: more("fedavg/unseen_accuracy", "fedavg", CALM) and count("fedavg", CALM) == 3),
     ("stay in clusters of their own, and score less than half of what those of the large cluster do",
      lambda: every(lambda run: alone_in_clusters(run)[1] >= 12 and writers(run)[1] < writers(run)[0] / 2,
                    "stocfl", CALM)),
@@ -970,7 +966,7 @@ STOCFL = [
      lambda: level("stocfl-tau65/unseen_accuracy", "stocfl/unseen_accuracy", CALM)),
     ("Table 2's own setting, in which all train, has not been run", lambda: unrun("stocfl_femnist_300_cal")),
     ("Ours finds them in every seed of both crowds that have three or more, with a tenth of the clients a round",
-     lambda: parts_say("fails", "stocfl-ifca", "4800 clients", "1200 clients")
+     lambda: verdict("stocfl-ifca").word == "fails in part"
      and every(lambda run: run["final"]["ari"] == 1, "ifca4", [CROWD, SMALL_CROWD])
      and min(count("ifca4", where) for where in (CROWD, SMALL_CROWD)) >= 3
      and every(has("", participation=0.1), "ifca4", [CROWD, SMALL_CROWD])),
@@ -1375,9 +1371,10 @@ LCFED = [
      and not {"rounds", "participation"} & {key for row in papers.found(paper="lcfed", table="Table I")
                                             for key in row["setting"]}),
     ("LCFed as listed do better with three labels; for IFCA, FedGroup and FeSEM three seeds do not",
-     lambda: parts_say("holds", "lcfed-few", "MNIST, calibrated, CGPFL-like", "MNIST, calibrated, LCFed")
+     lambda: parts_say("holds", "lcfed-few",
+                       *(f"MNIST, a tenth of the devices, {row}" for row in ("CGPFL-like", "LCFed")))
      and parts_say("undecided", "lcfed-few",
-                   *(f"MNIST, calibrated, {row}" for row in ("IFCA", "FedGroup", "FeSEM")))),
+                   *(f"MNIST, a tenth of the devices, {row}" for row in ("IFCA", "FedGroup", "FeSEM")))),
     ("On CIFAR-10 CGPFL-like, LCFed and IFCA do worse with three labels; for the other two three seeds do not",
      lambda: parts_say("fails", "lcfed-few", *(f"CIFAR-10, {row}" for row in ("CGPFL-like", "LCFed", "IFCA")))
      and parts_say("undecided", "lcfed-few", "CIFAR-10, FedGroup", "CIFAR-10, FeSEM")),
@@ -1916,6 +1913,8 @@ CAUTIONS = {  # what verdicts say beside their runs: where, and whether it is so
                           and "fingerprint" not in method
                           for method in protocols.protocols()[where]["methods"].values()
                           if method["name"] == "stocfl")),
+    "rounds, rate, batches and thresholds are not printed, and were not searched for": (
+        [SHIFTED, "stocfl_shiftmnist"], lambda where: not searched(where)),
     "what Table 3 does not restate is Table 1's, and was not searched for": (
         [f"stocfl_lambda_{kind}" for kind in ("pathological", "rotated", "shifted", "hybrid")],
         lambda where: not searched(where) and all(of[where][key] == of[CROWD][key] for of in [protocols.protocols()]

@@ -135,7 +135,7 @@ def test_the_page_tells_what_a_late_choice_would_have_gained_and_whether_it_was_
     for seed in range(3):
         assert "it has run, too" not in told()  # three seeds decide
         made.record(tmp_path, "common_rot_why", "fesem-pull", seed, accuracy=0.9)
-    assert "On test images it has run, too, for FeSEM: [three seeds each](comparison-factors). The others" in told()
+    assert "run, too, for FeSEM, with four rotations and a fifth of the clients alone: [three seeds" in told()
     made.record(tmp_path, "common_rot_tune", "mdicfl-1-1", 100, accuracy=0.9)  # the printed prior, which ran
     assert "FeSEM 5.00" in told() and "MD-ICFL, back-search 0.00" in told() and "has not run" not in told()
 

@@ -443,6 +443,19 @@ def test_lcfeds_page_sets_both_shares_of_devices_beside_print(tmp_path):
     assert f"| FedAvg | {' | '.join(cells)} |" in template.render(paper="lcfed")
 
 
+def test_fesem_stands_beside_baselines_with_as_many_passes(tmp_path):
+    template = pages.environment(tmp_path, tmp_path).get_template("fesem_tables.md.jinja")
+    assert "(fesem-beside)=" not in template.render(paper="fesem")
+    for seed, wide in enumerate((0.1, 0.2, 0.3)):
+        for label, by_image, by_writer in (("fesem4", 0.7, 0.7), ("fesem4-59", 0.75, 0.7), ("fedavg", 0.7, 0.73),
+                                           ("robust", 0.65, 0.5 + wide), ("fedavg-equal", 0.1, 0.1)):  # fmt: skip
+            record(tmp_path, "fesem_femnist_60_r60", label, seed, accuracy=by_writer, accuracy_micro=by_image,
+                   f1=0.5, f1_micro=0.5)  # fmt: skip
+    found = template.render(paper="fesem").partition("(fesem-beside)=")[2].partition("(fesem-served)=")[0]
+    assert "| FedAvg | FeSEM(4), 59 rounds | 5.00 above | 3.00 below | – | – |" in found
+    assert "| Robust(TKM) | FeSEM(4) | 5.00 above | – | – | – |" in found and "equal passes" not in found
+
+
 def test_what_fesem_came_to_has_both_means_over_writers(tmp_path):
     for seed in range(3):
         for label, by_writer, by_image in (("fedavg", 0.6, 0.6), ("fesem4", 0.7, 0.75),

@@ -161,6 +161,24 @@ def test_a_row_near_chance_does_not_count(folder):
     assert not ledger.near_chance("free", rows["A"])  # where nothing leans on learning
 
 
+def test_a_row_with_a_diverged_run_does_not_count(folder):
+    seeds(folder, "gated", "c", 1, accuracy=0.9)
+    seeds(folder, "gated", "a", 3, accuracy=0.9)
+    (row,) = (row for row in ledger.rows("two", folder) if row.name == "A")
+    assert not ledger.near_chance("gated", row)
+    row.measured.runs[1]["rounds"][-1]["diverged"] = True
+    assert ledger.near_chance("gated", row)
+
+
+def test_chance_is_the_most_frequent_class_where_classes_differ(folder, monkeypatch):
+    seeds(folder, "gated", "c", 1, accuracy=0.9)
+    seeds(folder, "gated", "a", 3, accuracy=0.19)
+    (row,) = (row for row in ledger.rows("two", folder) if row.name == "A")
+    assert not ledger.near_chance("gated", row)
+    monkeypatch.setattr(ledger, "gates", lambda: {"gated": GATES["gated"] | {"constant": 12.0}})
+    assert ledger.near_chance("gated", row)
+
+
 def test_a_number_with_neither_row_nor_reason_is_named_with_its_setting(folder, monkeypatch):
     monkeypatch.setattr(ledger, "left_out", lambda: LEFT_OUT[2:3])
     line = r"^printed number = .*'fesem'.*'Table 1'.*'A'.*'n_clients': 8.*: must be in a row of tables.yaml, or "

@@ -1,10 +1,12 @@
 """Verdicts follow their data, by rules that were there before it."""
 
 import json
+import os
 from datetime import date
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 from made import record
 
@@ -36,7 +38,9 @@ BESIDE_PRINT = {  # claims in a paper's words, where its own table is on the oth
     ("mdicfl-init", "mdicfl_rotmnist_r50/mdicfl-1-distinct", "mdicfl_rotmnist_r50/ifca"),
     ("mdicfl-init", "mdicfl_rotmnist_r50/mdicfl-2-distinct", "mdicfl_rotmnist_r50/ifca"),
     ("lcfed-ifca", "lcfed_mnist_n4_cal/ifca", "lcfed_mnist_n4_cal/fedgroup"),
+    ("lcfed-ifca", "lcfed_mnist_n4_all/ifca", "lcfed_mnist_n4_all/fedgroup"),
     ("lcfed-few", "lcfed_mnist_n3_cal/ifca", "lcfed_mnist_dir01_cal/ifca"),
+    ("lcfed-few", "lcfed_mnist_n3_all/ifca", "lcfed_mnist_dir01_all/ifca"),
 }
 
 
@@ -52,6 +56,25 @@ def test_a_claim_asks_for_the_side_that_is_printed():
                 if None not in numbers and numbers[0] <= numbers[1]:
                     found.add((claim["id"], *cells))
     assert found == BESIDE_PRINT and asked > 200
+
+
+CONSTANT = {name: gate["constant"] for name, gate in schema.gates().items() if "constant" in gate}
+
+
+def test_writers_have_a_most_frequent_class():
+    assert {*CONSTANT} == {name for name, gate in schema.gates().items() if "femnist" in name and "classes" in gate}
+
+
+@pytest.mark.skipif(
+    not Path(os.environ.get("CFLKIT_DATA", ""), "femnist.npz").is_file(), reason="needs CFLKIT_DATA with FEMNIST"
+)
+@pytest.mark.parametrize("name", ["fesem_femnist_60_r60", "stocfl_femnist_unseen_cal", "fedcg_femnist_150"])
+def test_a_constant_answer_scores_the_share_of_the_most_frequent_class(name):
+    shares = []
+    for seed in range(3):
+        classes = torch.bincount(protocols.simulation(name, "fedavg", seed=seed, progress=False).federation.test.y)
+        shares.append(100 * float(classes.max() / classes.sum()))
+    assert max(shares) == pytest.approx(CONSTANT[name], abs=0.05)
 
 
 # ---------------------------------------------------------------------- what seeds decide
@@ -320,7 +343,8 @@ def test_a_claim_without_any_run_says_so_and_blames_no_baseline(tmp_path):
 
 def test_every_claim_of_a_protocol_leans_on_its_gate_or_says_why_on_none(tmp_path, monkeypatch):
     gates = dict(schema.gates())
-    assert all(isinstance(gate, str) or set(gate) == {"baseline", "classes", "printed"} for gate in gates.values())
+    keys = {"baseline", "classes", "printed"}
+    assert all(isinstance(gate, str) or {*gate} - {"constant"} == keys for gate in gates.values())
     del gates[P]
     monkeypatch.setattr(papers, "PAPERS", tmp_path)
     for name in ("protocols", "tables", "results"):

@@ -195,7 +195,8 @@ def _ledger(options) -> None:
     for kind, words in ledger.tally(options.out).items():
         print(f"claims {kind}: " + ", ".join(f"{count} {word}" for word, count in words.items()))
     total = ledger.totals(options.out)
-    firm = f"{total['firm']} with three seeds, {total['early']} with a row or a baseline that has hardly learnt"
+    early = f"{total['early']} with a row or a baseline that has diverged or hardly learnt"
+    firm = f"{total['firm']} with three seeds, {early}"
     print(f"printed numbers: {total['printed']}, of which {total['measured']} measured ({firm}), "
           f"{total['runnable']} can be run, {total['left out']} not here")  # fmt: skip
     cost = f"{total['hours']:.0f} h of a CPU core, {total['gpu_hours']:.0f} h of an H200"

@@ -12,7 +12,7 @@ from pathlib import Path
 from cflkit.checks import known, require
 from cflkit.workbook import protocols, records
 from cflkit.workbook.marks import kind, mark, says, tally, verdicts
-from cflkit.workbook.measured import PLAIN, Measured, fits, measured, number, problems
+from cflkit.workbook.measured import PLAIN, Measured, diverged, fits, measured, number, problems
 from cflkit.workbook.papers import PAPERS, entries, found, matching, printed, printed_numbers, stated
 from cflkit.workbook.schema import claims, gates, left_out, tables
 from cflkit.workbook.verdicts import (
@@ -24,6 +24,7 @@ from cflkit.workbook.verdicts import (
     Part,
     Verdict,
     agreement,
+    by_chance,
     decide,
     judge,
     too_early,
@@ -214,12 +215,14 @@ def coverage(folder: Path = records.FOLDER) -> list[Coverage]:
 
 
 def near_chance(protocol: str, row: Row) -> bool:
-    """Whether a run of a printed row is not a tenth of the way from chance to its printed number."""
+    """Whether a run of a printed row has diverged, or is not a tenth of the way from chance to what is printed."""
     gate = gates().get(protocol, "")
     values = row.measured.percent(row.metric) if row.measured and row.metric not in PLAIN else []
     if isinstance(gate, str) or not values:
         return False
-    chance = 100 / gate["classes"]
+    if any(map(diverged, row.measured.runs)):
+        return True
+    chance = by_chance(gate)
     return min(values) < chance + LEAST * (row.printed - chance)
 
 
@@ -230,8 +233,8 @@ def totals(folder: Path = records.FOLDER) -> dict[str, int | float]:
     -------
     dict
         ``printed``; ``measured``, of which ``firm`` with three seeds, and ``early`` where a baseline has hardly
-        learnt or a run of the row is near chance; ``runnable``; ``left out``; ``runs`` missing, each counted once,
-        their ``hours`` of a CPU core and ``gpu_hours`` of an H200.
+        learnt, or a run of the row has diverged or is near chance; ``runnable``; ``left out``; ``runs`` missing,
+        each counted once, their ``hours`` of a CPU core and ``gpu_hours`` of an H200.
     """
     numbers = coverage(folder)
     lacking = {(m.protocol, m.label, m.seed): m for name in tables() for m in missing(name, folder=folder)}.values()

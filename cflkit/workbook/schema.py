@@ -255,11 +255,15 @@ class Claim(Checked):
 
 @dataclass(frozen=True)
 class Gate(Checked):
-    """A protocol's baseline, and the printed number half of the way to which it must have come from chance."""
+    """A protocol's baseline, and the printed number half of the way to which it must have come from chance.
+
+    `constant` is the share of the most frequent class [%], where classes differ much.
+    """
 
     baseline: str
     classes: Annotated[int, Range(2)]
     printed: Mapping
+    constant: Annotated[float, Range(0, 100)] | None = None
 
 
 @dataclass(frozen=True)
