@@ -166,6 +166,12 @@ def verdict(claim):
     return ledger.judge(*CLAIMS[claim])
 
 
+def apart_in_print(*wanted):
+    """How far MD-ICFL's printed numbers that match lie apart, at most."""
+    values = [papers.printed(paper="mdicfl", **where)[0] for where in wanted]
+    return max(values) - min(values)
+
+
 def parts_say(word, claim, *names):
     """Whether all parts of a claim that have these words in their names say this, with the seeds to decide it."""
     parts = verdict(claim).parts
@@ -318,6 +324,13 @@ def lenets():
 
 
 MDICFL = [
+    ("The first three differ ten times as much as IFCA and the two variants do in Table 4",
+     lambda: round(apart_in_print(
+         *({"table": "Table 6", "K": 1, "method": f"MD-ICFL-{form}"} for form in (1, 2)),
+         {"table": "Table 4", "participation": 1.0, "method": "Global model"},
+     ) / apart_in_print(*({"table": "Table 4", "participation": 1.0, "method": method,
+                           "metric": "test_accuracy_percent"} for method in ("IFCA", "MD-ICFL-1", "MD-ICFL-2"))))
+     == 10),
     ("of the runs with a LeNet in place of its networks the first four are made", lambda: lenets() == 4),
     ("the fourth source, and runs with half of the clients a round",
      lambda: every(lambda run: len(run["config"]["federation"]["images"]) == 3, ALL, DIGITS)
@@ -1426,6 +1439,10 @@ LCFED = [
     ("On the mean our variant comes as near with a tenth",
      lambda: max(abs(off(table1(where), "LCFed, centre")) for where in (THREE, FOUR)) < NEAR
      and max(abs(off(table1(where), "LCFed, listing")) for where in EVERYBODIES) < NEAR),
+    ("LCFed as listed is ahead of training alone with all devices in a round, and with a tenth of them it is not",
+     lambda: ahead(LISTING, ALONE, EVERY_SPLIT) and not any(ahead(LISTING, ALONE, where) for where in CALIBRATED)),
+    ("In neither is it ahead of FedPer, which has no clusters",
+     lambda: not any(ahead(LISTING, FEDPER, where) for where in [*CALIBRATED, *EVERY_SPLIT])),
     ("With all devices LCFed as listed is ahead of training alone and the centres of FedGroup and FeSEM",
      lambda: ahead(LISTING, [ALONE, "fedgroup", "fesem"], EVERY_SPLIT)),
     ("with three labels also of FedAvg, with four of IFCA",

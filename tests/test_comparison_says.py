@@ -4,6 +4,7 @@ Every entry quotes a piece of ``book/comparison.md`` that stands there once, and
 Federations go by their protocols without ``common_``; *level* means not to be told apart, by the page's own rule.
 """
 
+import json
 import math
 from collections import Counter
 from functools import cache, partial
@@ -735,6 +736,10 @@ CHOICE = [
      lambda: ahead(ONCE, "ifca", "rot_r20") and ahead("stocfl-chained", "mdicfl", "rot_r20")
      and ahead("fesem", BACK_SEARCH, "rot_r20") and level("fesem", GENERATOR, "rot_r20")
      and level("stocfl", "mdicfl", "rot_r20")),
+    ("MD-ICFL pays for it with server work: seconds a round, where the others take a fraction of one",
+     lambda: all((1 < row["round"] < 60) if row["label"].startswith("mdicfl") else row["round"] < 0.1
+                 for file in (places.ROOT / "benchmarks" / "results").glob("server-*.json")
+                 for row in json.loads(file.read_text())["rows"])),
     ("Where all take part three seeds show neither ahead of IFCA or MD-ICFL",
      lambda: level(ONCE, ["ifca", "mdicfl"], "rot_r100")
      and {len(row.measured.runs) for row in rows([*ONCE, "ifca", "mdicfl"], "rot_r100")} == {3}),
