@@ -1111,9 +1111,9 @@ STOCFL = [
     ("and agree with the printed ones; with two models IFCA is undecided",
      lambda: agree("agrees", TABLE1, "FedProx", "Ditto", "IFCA, K = 4")
      and agree("undecided", TABLE1, "IFCA, K = 2")),
-    ("in place of 4,800 StoCFL and FedAvg come out as printed in three seeds of the chain",
+    ("in the crowd StoCFL and FedAvg come out as printed in three seeds of the chain",
      lambda: agree("agrees", TABLE1_SMALL, "StoCFL, chained", "FedAvg, chained")),
-    ("With [2,400](table-stocfl-table1-2400-r10) a first seed points the same way",
+    ("With [half as many](table-stocfl-table1-2400-r10) a first seed points the same way",
      lambda: agree("seems to agree", TABLE1_HALF, "StoCFL, chained", "FedAvg, chained", "FedProx", "Ditto")),
     ("Without it so do FedProx and IFCA with six models",
      lambda: agree("agrees", TABLE1_SMALL, "FedProx", "IFCA, K = 6")),
