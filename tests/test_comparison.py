@@ -135,7 +135,7 @@ def test_the_page_tells_what_a_late_choice_would_have_gained_and_whether_it_was_
     for seed in range(3):
         assert "it has run, too" not in told()  # three seeds decide
         made.record(tmp_path, "common_rot_why", "fesem-pull", seed, accuracy=0.9)
-    assert "run, too, for FeSEM, with four rotations and a fifth of the clients alone: [three seeds" in told()
+    assert "fifth of the clients a round, it has run, too, for FeSEM: [three seeds each](comparison" in told()
     made.record(tmp_path, "common_rot_tune", "mdicfl-1-1", 100, accuracy=0.9)  # the printed prior, which ran
     assert "FeSEM 5.00" in told() and "MD-ICFL, back-search 0.00" in told() and "has not run" not in told()
 
@@ -297,7 +297,7 @@ def test_what_was_found_names_all_that_seeds_do_not_tell_from_the_highest_mean(t
     for seed in range(3):
         with_clients(made.record(tmp_path, "common_rot_r20", "cfl", seed, accuracy=0.5, down=1, up=1))
     page = pages.environment(tmp_path, tmp_path).get_template("comparison.md.jinja").render()
-    assert "Next on the mean comes FedGroup, 5.67 points below it." in page and "Not to be told" not in page
+    assert "Next on the mean comes FedGroup, 5.67 points below IFCA." in page and "Not to be told" not in page
 
 
 def test_a_factor_changes_one_parameter_of_its_base():

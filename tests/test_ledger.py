@@ -373,13 +373,13 @@ def test_the_front_page_sets_each_split_beside_training_alone():
     assert {gap(table, "LCFed, listing") for table in (four, shares)} == {"not to be told apart from"}
     found = gap(three, "FedAvg")
     assert found not in (gap(four, "FedAvg"), gap(shares, "FedAvg"))
-    told = "On the other two splits it is not to be told apart from training alone. With three labels FedAvg is "
+    told = "LCFed as listed is not to be told apart from training alone. With three labels FedAvg is "
     assert told + found in front
 
 
 def test_a_claim_that_print_alone_decides_says_how(tmp_path):
     (found,) = [claim for claim in evidence.claims("fedcg", tmp_path) if claim["id"] == "fedcg-residual"]
-    assert "+4.40, internally consistent</span>" in found["measured"]
+    assert "-0.96, internally inconsistent</span>" in found["measured"]
 
 
 def test_what_diverged_is_said_where_nothing_is_printed(tmp_path):

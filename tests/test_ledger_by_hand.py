@@ -147,36 +147,36 @@ def test_what_became_of_each_printed_number(folder):
     ]
 
 
-def test_a_row_near_chance_does_not_count(folder):
+def test_a_row_unlearnt_does_not_count(folder):
     """Chance is 10: from there to 90 a tenth of the way ends at 18."""
     seeds(folder, "gated", "c", 1, accuracy=0.9)
     for low, high, near in ((0.17, 0.18, True), (0.17, 0.9, True), (0.18, 0.18, False)):
         seeds(folder, "gated", "a", 1, accuracy=low, ari=0.01)
         seeds(folder, "gated", "a", 1, first=1, accuracy=high, ari=0.01)
         rows = {row.name: row for row in ledger.rows("two", folder)}
-        assert ledger.near_chance("gated", rows["A"]) == near and not ledger.near_chance("gated", rows["C"])
+        assert ledger.unlearnt("gated", rows["A"]) == near and not ledger.unlearnt("gated", rows["C"])
         assert became(folder)[0] == (90.0, MEASURED, 2, near, ("one", "two"), "")
         (index,) = ledger.rows("three", folder)
-        assert not ledger.near_chance("gated", index)  # chance is of accuracies
-    assert not ledger.near_chance("free", rows["A"])  # where nothing leans on learning
+        assert not ledger.unlearnt("gated", index)  # chance is of accuracies
+    assert not ledger.unlearnt("free", rows["A"])  # where nothing leans on learning
 
 
 def test_a_row_with_a_diverged_run_does_not_count(folder):
     seeds(folder, "gated", "c", 1, accuracy=0.9)
     seeds(folder, "gated", "a", 3, accuracy=0.9)
     (row,) = (row for row in ledger.rows("two", folder) if row.name == "A")
-    assert not ledger.near_chance("gated", row)
+    assert not ledger.unlearnt("gated", row)
     row.measured.runs[1]["rounds"][-1]["diverged"] = True
-    assert ledger.near_chance("gated", row)
+    assert ledger.unlearnt("gated", row)
 
 
 def test_chance_is_the_most_frequent_class_where_classes_differ(folder, monkeypatch):
     seeds(folder, "gated", "c", 1, accuracy=0.9)
     seeds(folder, "gated", "a", 3, accuracy=0.19)
     (row,) = (row for row in ledger.rows("two", folder) if row.name == "A")
-    assert not ledger.near_chance("gated", row)
+    assert not ledger.unlearnt("gated", row)
     monkeypatch.setattr(ledger, "gates", lambda: {"gated": GATES["gated"] | {"constant": 12.0}})
-    assert ledger.near_chance("gated", row)
+    assert ledger.unlearnt("gated", row)
 
 
 def test_a_number_with_neither_row_nor_reason_is_named_with_its_setting(folder, monkeypatch):

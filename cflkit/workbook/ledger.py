@@ -34,8 +34,8 @@ __all__ = [
     "FAILS", "HOLDS", "MEASURED", "NOT_RUN", "PAPERS", "PARTLY", "PLAIN", "RUNNABLE", "SEEDS", "UNTESTED",
     "Coverage", "Measured", "Missing", "Part", "Row", "Verdict", "agreement", "claims", "coverage", "decide",
     "entries", "fits", "found", "judge", "kind", "left_out", "mark", "matching", "measured", "missing",
-    "near_chance", "number", "printed", "printed_numbers", "problems", "rows", "says", "stated", "tables", "tally",
-    "too_early", "totals", "verdicts",
+    "number", "printed", "printed_numbers", "problems", "rows", "says", "stated", "tables", "tally", "too_early",
+    "totals", "unlearnt", "verdicts",
 ]  # fmt: skip
 
 
@@ -166,7 +166,7 @@ class Coverage:
     seeds : int
         Of the best row beside it.
     early : bool
-        Whether every row beside it is :func:`near_chance`, or leans on a baseline that has hardly learnt, or that
+        Whether every row beside it is :func:`unlearnt`, or leans on a baseline that has hardly learnt, or that
         is missing.
     tables : tuple of str
         Which tables have a row for it.
@@ -197,7 +197,7 @@ def coverage(folder: Path = records.FOLDER) -> list[Coverage]:
         for row, shown in zip(table["rows"].values(), rows(name, folder), strict=True):
             if (entry := _beside(table, row)) is not None:
                 seeds = len(shown.measured.values(shown.metric)) if shown.measured else 0
-                beside.setdefault(id(entry), []).append((name, seeds, blocked or near_chance(protocol, shown)))
+                beside.setdefault(id(entry), []).append((name, seeds, blocked or unlearnt(protocol, shown)))
     why = {id(entry): out["because"] for out in reversed(left_out()) if "where" in out
            for entry in matching(paper=out["paper"], **out["where"])}  # fmt: skip
     everything = []
@@ -214,8 +214,8 @@ def coverage(folder: Path = records.FOLDER) -> list[Coverage]:
     return everything
 
 
-def near_chance(protocol: str, row: Row) -> bool:
-    """Whether a run of a printed row has diverged, or is not a tenth of the way from chance to what is printed."""
+def unlearnt(protocol: str, row: Row) -> bool:
+    """Whether a run of a printed accuracy or F1 has diverged, or is not a tenth of the way from chance to print."""
     gate = gates().get(protocol, "")
     values = row.measured.percent(row.metric) if row.measured and row.metric not in PLAIN else []
     if isinstance(gate, str) or not values:

@@ -302,7 +302,7 @@ def too_early(protocol: str, folder: Path = records.FOLDER) -> str:
 
 
 def by_chance(gate: dict) -> float:
-    """What an answer scores that looks at no image [%]."""
+    """The accuracy of an answer that looks at no image [%]."""
     return gate.get("constant", 100 / gate["classes"])
 
 
