@@ -175,7 +175,8 @@ def test_chance_is_the_most_frequent_class_where_classes_differ(folder, monkeypa
     seeds(folder, "gated", "a", 3, accuracy=0.19)
     (row,) = (row for row in ledger.rows("two", folder) if row.name == "A")
     assert not ledger.unlearnt("gated", row)
-    monkeypatch.setattr(ledger, "gates", lambda: {"gated": GATES["gated"] | {"constant": 12.0}})
+    named = {"gated": PROTOCOL | {"constant": 12.0}}
+    monkeypatch.setattr(ledger.protocols, "protocols", lambda: named)
     assert ledger.unlearnt("gated", row)
 
 

@@ -24,7 +24,6 @@ from cflkit.workbook.verdicts import (
     Part,
     Verdict,
     agreement,
-    by_chance,
     decide,
     judge,
     too_early,
@@ -222,7 +221,7 @@ def unlearnt(protocol: str, row: Row) -> bool:
         return False
     if any(map(diverged, row.measured.runs)):
         return True
-    chance = by_chance(gate)
+    chance = protocols.protocols()[protocol].get("constant") or 100 / gate["classes"]
     return min(values) < chance + LEAST * (row.printed - chance)
 
 

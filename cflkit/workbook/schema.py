@@ -81,6 +81,7 @@ class Protocol(Checked):
     unseen: Inside | None = None  # share of the clients that comes after the last round
     sample: str | None = None  # what a verdict must say where less than the paper's data is used
     caution: str | None = None  # what else it must say of these runs
+    constant: Annotated[float, Range(0, 100)] | None = None  # most frequent class, if classes differ [%]
     search: Sequence[Mapping] = ()  # what was tried before that day
 
     def __post_init__(self):
@@ -255,15 +256,11 @@ class Claim(Checked):
 
 @dataclass(frozen=True)
 class Gate(Checked):
-    """A protocol's baseline, and the printed number half of the way to which it must have come from chance.
-
-    `constant` is the share of the most frequent class [%], where classes differ much.
-    """
+    """A protocol's baseline, and the printed number half of the way to which it must have come from chance."""
 
     baseline: str
     classes: Annotated[int, Range(2)]
     printed: Mapping
-    constant: Annotated[float, Range(0, 100)] | None = None
 
 
 @dataclass(frozen=True)

@@ -295,15 +295,10 @@ def too_early(protocol: str, folder: Path = records.FOLDER) -> str:
     paper = protocols.protocols()[protocol]["paper"]
     target = min(printed_numbers(paper, gate["printed"]))
     mean = metrics.spread(list(values.values()))["mean"]
-    chance = by_chance(gate)
+    chance = 100 / gate["classes"]
     if mean >= chance + HALFWAY * (target - chance):
         return ""
     return f"the baseline `{label}` reached only {mean:.2f} (printed: {target:.2f})"
-
-
-def by_chance(gate: dict) -> float:
-    """The accuracy of an answer that looks at no image [%]."""
-    return gate.get("constant", 100 / gate["classes"])
 
 
 # ---------------------------------------------------------------------- a claim
