@@ -1891,7 +1891,7 @@ STATUS = [
      lambda: {note["record"].rsplit("-", 2)[0] for note in json.loads((places.RESULTS / "repeats.json").read_text())
               if repeats.furthest(note) > 0.005}
      == {"common_rot_skew_why/ifca-redrawn", f"{FACES_BEFORE}/fedcg"}),
-    ("The other is FedCG's on faces, of 60 rounds. No run tells why. Its accuracy still jumps from one scored",
+    ("Its accuracy still jumps from one scored round to the next, and rounding differs between processors",
      lambda: every(lambda run: max(map(abs, steps_of(run)[1:])) > 5, "fedcg", FACES_BEFORE)
      and every(has("", rounds=60), "fedcg", FACES_BEFORE)),
 ]  # fmt: skip
