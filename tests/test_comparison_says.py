@@ -521,7 +521,7 @@ STARTS = [
      and max(tried(BACK_SEARCH), key=tried(BACK_SEARCH).get) == (("prior_mean", -0.74), ("prior_weight", 1))
      and every(lambda run: (setting("prior_mean")(run), setting("prior_weight")(run)) == (-0.74, 1),
                "mdicfl-1-prior", WHY)),
-    ("With the generator that prior finds all true clusters in each of three seeds, the printed one in one of five",
+    ("the chosen prior finds all true clusters in each of three seeds, the printed one in one of five",
      lambda: seeds(3, 3, true, "mdicfl-2-prior", WHY)
      and seeds(1, 5, true, GENERATOR, "rot_r20") and level("mdicfl-2-prior", GENERATOR, WHY)
      and max(tried(GENERATOR), key=tried(GENERATOR).get) == (("prior_mean", -0.74), ("prior_weight", 0.1))
