@@ -34,7 +34,8 @@ def test_what_a_chapter_shows_unasked_is_a_slide(name):
 def test_a_chapter_opens_with_the_idea_and_its_picture_then_the_finding(name):
     prose = text(name)
     idea, picture = prose.index("\n## The idea"), prose.index(f"_generated/{name}_diagram.md")
-    assert idea < picture < prose.index("{finding}") < prose.index("{literalinclude}") < prose.index("\n## Exercises")
+    found, code = prose.index("{finding}"), prose.index("{literalinclude}")
+    assert idea < picture < found < code < prose.index("\n## Exercises")
 
 
 @pytest.mark.parametrize("name", [*CHAPTERS, "foundations", "baselines"])
