@@ -86,7 +86,7 @@ picture: env  ## draw the README's picture from the run records
 	@$(PY) -m cflkit pages && cp book/_generated/stocfl-table1-4800-r10.png book/_static/readme.png
 
 steps: env  ## run again what the step-throughs show, and store it (minutes); the same files come out
-	@$(FIXED) $(PY) -m cflkit.workbook.histories
+	@$(FIXED) $(PY) book/_ext/histories.py
 
 bench: env  ## time one round of every workload beside the usual loop (minutes; wants a quiet machine)
 	@$(FIXED) $(PY) -m benchmarks.engine
