@@ -2,6 +2,7 @@
 
 import json
 import re
+import struct
 from pathlib import Path
 from typing import ClassVar
 
@@ -88,3 +89,11 @@ def test_a_file_of_the_repository_is_a_link_where_one_is_named(monkeypatch):
     (link,), _ = role.run()
     assert link["refuri"] == "https://example.org/owner/book/blob/main/course/README.md"
     assert link.astext() == "the guide"
+
+
+def test_a_picture_keeps_its_place(tmp_path):
+    (tmp_path / "a.png").write_bytes(b"\x89PNG\r\n\x1a\n" + b"\0\0\0\rIHDR" + struct.pack(">II", 640, 480))
+    html = '<img loading="lazy" alt="A" src="a.png"> <img src="gone.png"> <img width="3" src="a.png">'
+    told = theme.sized(html, tmp_path)
+    sized = '<img width="640" height="480" loading="lazy" alt="A" src="a.png">'
+    assert told == sized + html[html.index("> ") + 1 :]
