@@ -18,14 +18,17 @@ playground.methods = (() => {
 
   /* McMahan et al. 2017, Algorithm 1: w <- mean_i of w_i. */
   const fedavg = {
-    title: "One model for all (FedAvg)", down: ["w"], up: ["w"],
+    title: "One model (FedAvg)", short: "FedAvg", down: ["w"], up: ["w"],
+    says: ["the server's one model goes to every client.", "each client trains it on its own images.",
+      "the trained models come back, and the server takes their mean."],
     start: (net) => ({ model: net.init(0) }),
     round: (server, clients, net) => ({ model: V.mean(clients.map((i) => net.sgd(i, server.model))) }),
     models: (server, net) => net.clients.map(() => server.model),
   };
 
   const local = {
-    title: "Each client alone", down: [], up: [],
+    title: "Each client alone", short: "alone", down: [], up: [],
+    says: ["nothing is sent.", "each client goes on with its own model.", "nothing is sent."],
     start: (net) => ({ own: net.clients.map(() => net.init(0)) }),
     round: (server, clients, net) => ({ own: put(server.own, clients, clients.map((i) => net.sgd(i, server.own[i]))) }),
     models: (server) => server.own,
@@ -33,7 +36,8 @@ playground.methods = (() => {
 
   /* FedAvg within each true group. */
   const oracle = {
-    title: "The true groups", down: ["group"], up: ["group"],
+    title: "True groups (told)", short: "true groups", down: ["group"], up: ["group"],
+    says: ["each client gets the model of its true group.", "each client trains it.", "the server takes the mean in each true group."],
     start: (net) => ({ centres: net.domains.map(() => net.init(0)), assign: net.clients.map((client) => client.truth) }),
     round(server, clients, net) {
       const { centres, assign } = server;
@@ -46,7 +50,9 @@ playground.methods = (() => {
   /* Ghosh et al. 2020, Algorithm 1, Option II: j = argmin_k F_i(theta_k), ties to the lowest; theta_j is trained. */
   const choose = (i, models, net) => V.argmin(models.map((model) => net.loss(i, model)));
   const ifca = {
-    title: "IFCA", down: ["all"], up: ["group"],
+    title: "IFCA", short: "IFCA", down: ["all"], up: ["group"],
+    says: ["all four models go to every client.", "each client trains the model that fits its images best.",
+      "it comes back with the choice; each group's mean is its next model, and a model that nobody chose stays as it is."],
     start: (net) => ({ centres: Array.from({ length: K }, (_, k) => net.init(k)), assign: net.clients.map(() => -1) }),
     round({ centres, assign }, clients, net) {
       const chosen = clients.map((i) => choose(i, centres, net));
@@ -59,7 +65,9 @@ playground.methods = (() => {
   /* Long et al. 2022, Section 3.1: LOCAL from the centre, E-step Eq. 8 (nearest centre), M-step Eq. 9 (plain mean).
      Before round 1 everybody trains once from a common model, and k-means on the results gives the first groups. */
   const fesem = {
-    title: "FeSEM", down: ["group"], up: ["group"],
+    title: "FeSEM", short: "FeSEM", down: ["group"], up: ["group"],
+    says: ["each client gets its group's centre.", "each client trains it.",
+      "the server puts each trained model into the group of the nearest centre, then takes the mean of each group."],
     start(net) {
       const common = net.init(0), trained = everybody(net).map((i) => net.sgd(i, common));
       const assign = net.draws.partition(trained, K);
@@ -99,7 +107,9 @@ playground.methods = (() => {
     return label.map((own) => order.indexOf(own));
   }
   const stocfl = {
-    title: "StoCFL", down: ["group", "w"], up: ["group", "w"],
+    title: "StoCFL", short: "StoCFL", down: ["group", "w"], up: ["group", "w"], knobs: ["tau", "lam"],
+    says: ["each client gets its group's model and the model of all.", "each client trains both; a new one adds a gradient.",
+      "groups with gradients more alike than τ are merged; the server takes the means."],
     start(net) {
       const psi = net.init(0), nobody = net.clients.map(() => -1);
       return { psi, omega: psi, centres: [], prints: [], assign: nobody, trained: net.clients.map(() => false) };
@@ -145,7 +155,9 @@ playground.methods = (() => {
     return cosines[current] >= top ? current : cosines.findIndex((value) => value >= top);
   }
   const lcfed = {
-    title: "LCFed", down: ["group", "w"], up: ["own"],
+    title: "LCFed", short: "LCFed", down: ["group", "w"], up: ["own"], knobs: ["mu", "lam"],
+    says: ["each client gets its group's centre and the mean of all.", "each client trains its own model, which both pull.",
+      "the server puts it into the group whose centre points in the most similar direction."],
     start(net) {
       const model = net.init(0), own = net.clients.map(() => model);
       return { own, phi: model, assign: net.draws.groups(K), centres: new Array(K).fill(model) };

@@ -7,20 +7,9 @@ playground.network = (pool) => {
   const p = new Float64Array(CLASSES); // logits of the image at hand, then probabilities
 
   function forward(w, row) {
-    const from = row * PIXELS;
-    for (let c = 0; c < CLASSES; c += 5) { // five labels at a time: the processor adds them up side by side
-      let s0 = w[bias + c], s1 = w[bias + c + 1], s2 = w[bias + c + 2], s3 = w[bias + c + 3], s4 = w[bias + c + 4];
-      for (let q = 0, at = c * PIXELS; q < PIXELS; q++, at++) {
-        const x = pool[from + q];
-        if (x === 0) continue;
-        s0 += w[at] * x;
-        s1 += w[at + PIXELS] * x;
-        s2 += w[at + 2 * PIXELS] * x;
-        s3 += w[at + 3 * PIXELS] * x;
-        s4 += w[at + 4 * PIXELS] * x;
-      }
-      p[c] = s0; p[c + 1] = s1; p[c + 2] = s2; p[c + 3] = s3; p[c + 4] = s4;
-    }
+    for (let c = 0; c < CLASSES; c++) p[c] = w[bias + c];
+    for (let q = 0, x; q < PIXELS; q++)
+      if ((x = pool[row * PIXELS + q])) for (let c = 0, at = q; c < CLASSES; c++, at += PIXELS) p[c] += w[at] * x;
   }
 
   /* Position of the largest logit. */
@@ -42,16 +31,13 @@ playground.network = (pool) => {
   /* Into g: the mean gradient of the loss, (p - onehot(y)) x', on a client's images at positions `batch`. */
   function gradient(w, { rows, y }, batch, g = new Float64Array(size)) {
     g.fill(0);
-    for (let i = 0; i < batch.length; i++) {
-      const from = rows[batch[i]] * PIXELS;
-      forward(w, rows[batch[i]]);
-      loss(y[batch[i]]);
-      p[y[batch[i]]] -= 1;
-      for (let c = 0, at = 0; c < CLASSES; c++) {
-        const error = p[c] / batch.length;
-        g[bias + c] += error;
-        for (let q = from; q < from + PIXELS; q++, at++) g[at] += error * pool[q];
-      }
+    for (const i of batch) {
+      forward(w, rows[i]);
+      loss(y[i]);
+      p[y[i]] -= 1;
+      for (let c = 0; c < CLASSES; c++) g[bias + c] += p[c] / batch.length;
+      for (let q = 0, x; q < PIXELS; q++)
+        if ((x = pool[rows[i] * PIXELS + q] / batch.length)) for (let c = 0, at = q; c < CLASSES; c++, at += PIXELS) g[at] += p[c] * x;
     }
     return g;
   }
