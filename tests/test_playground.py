@@ -28,7 +28,8 @@ def node(given, folder):
     """What the script makes of an export."""
     file = folder / "export.json"
     file.write_text(json.dumps(given))
-    done = subprocess.run([NODE, ROOT / "tests" / "playground.js", file], capture_output=True, text=True, timeout=120)
+    script = ROOT / "tests" / "playground.js"
+    done = subprocess.run([NODE, script, file], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

@@ -1,7 +1,7 @@
-"""The playground in a page, while Sphinx builds the book (an extension): ``{playground} NAME`` in a cell of its own.
+"""The playground in a page, while Sphinx builds the book (an extension): the directive ``{playground} NAME``.
 
-NAME is one of ``playground.json``; "full" has all knobs, the others a few. Without JavaScript a page shows the picture
-that ``make playground`` has drawn of the preset.
+NAME is one of ``playground.json``; "full" has all knobs, the others a few. Without JavaScript a page shows the
+picture that ``make playground`` has drawn of the preset.
 """
 
 import json
@@ -33,7 +33,7 @@ class Playground(SphinxDirective):
         uri = self.env.app.builder.get_relative_uri(self.env.docname, PAGE)
         small = "" if name == "full" else f' data-small data-page="{uri}?{escape(preset["situation"])}"'
         html = (f'<div class="pg" id="playground-{name}" data-situation="{escape(preset["situation"])}"{small}>\n'
-                f"<p>{escape(preset['says'])}</p>\n{still.read_text('utf-8')}</div>")  # fmt: skip
+                f'<p class="pg-try-it">{escape(preset["says"])}</p>\n{still.read_text("utf-8")}</div>')  # fmt: skip
         return [nodes.raw("", html, format="html", classes=["playground"])]
 
 

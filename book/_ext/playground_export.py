@@ -22,7 +22,7 @@ STATIC = Path(__file__).resolve().parents[1] / "_static" / "playground"
 TRAIN, TEST, SHADES = 40, 10, 8  # digits of each label to train and to test on; shades of grey, of originally 17
 ALPHABET = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 CLIENTS, IMAGES, LOCAL = 40, 60, SGD(lr=0.5, epochs=1, batch_size=5)  # as in federation.js and run.js
-OPTIONS = {"tau": 0.5, "lam": 0.1, "mu": 0.1}
+OPTIONS = {"tau": 0.5, "lam": 0.05, "mu": 0.1}
 BUILDERS = {
     "rotated": federation.rotated,
     "shifted": federation.shifted,
@@ -45,7 +45,8 @@ def pool() -> images.Images:
     for train, each in ((True, TRAIN), (False, TEST)):
         for label in range(whole.classes):
             own = torch.nonzero((whole.train == train) & (whole.y == label)).flatten()
-            rows.append(own[torch.from_numpy(generator(0, "playground", int(train), label).permutation(len(own)))[:each]])
+            order = generator(0, "playground", int(train), label).permutation(len(own))
+            rows.append(own[torch.from_numpy(order[:each])])
     rows = torch.cat(rows)
     shades = (whole.x[rows].long() * SHADES // 17).to(torch.uint8)
     return images.Images("playground", shades, whole.y[rows], whole.train[rows], whole.classes, SHADES - 1.0)
@@ -94,7 +95,8 @@ def export(method: str, domains: str, alpha: float | None, share: float, rounds:
         if t:
             server = run.round(server, sim.schedule[t - 1], sim.network(t, memory))
         net, assign = sim.network(t, memory), run.assignment(server)
-        models = run.personal(server, everybody, net) if method in ("local", "lcfed") else run.serve(server, everybody, net)
+        looked_at = run.personal if method in ("local", "lcfed") else run.serve
+        models = looked_at(server, everybody, net)
         scores = sim.scorer.score(models, everybody)
         expected.append({
             "models": models.dense().tolist(), "assign": None if assign is None else assign.tolist(),

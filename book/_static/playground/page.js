@@ -12,7 +12,7 @@ playground.page = (() => {
     method: ["Method", Object.fromEntries(Object.entries(methods).map(([name, { title }]) => [name, title])), "fesem"],
     tau: ["Threshold τ", numbers(0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8), "0.5"],
     mu: ["Pull to the group μ", numbers(0, 0.01, 0.1, 0.3, 1), "0.1"],
-    lam: ["Pull to all λ", numbers(0, 0.05, 0.1, 0.3, 1), "0.1"],
+    lam: ["Pull to all λ", numbers(0, 0.05, 0.1, 0.3, 1), "0.05"],
     seed: ["Seed", numbers(0, 1, 2, 3, 4, 5, 6, 7, 8, 9), "0"],
   };
   const calm = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
@@ -41,7 +41,7 @@ playground.page = (() => {
     const knob = ([name, [question, answers]]) => `<label data-knob="${name}">${question} <select name="${name}">` +
       `${Object.entries(answers).map(([value, words]) => `<option value="${value}">${words}</option>`).join("")}</select></label>`;
     const button = (name, words) => `<button type="button" data-do="${name}">${words}</button>`;
-    root.innerHTML = `<form class="pg-knobs">${Object.entries(KNOBS).map(knob).join("")}</form><div class="pg-buttons">` +
+    root.innerHTML = `${root.querySelector("p").outerHTML}<form class="pg-knobs">${Object.entries(KNOBS).map(knob).join("")}</form><div class="pg-buttons">` +
       `${button("back", "◀ Back")}${button("play", "")}${button("step", "Step ▶")}${button("reset", "Reset")}` +
       `${button("messages", "Messages of a round")}</div><p class="pg-says"></p><p class="cfl-live" aria-live="polite"></p>` +
       `<div class="pg-scene"><div class="pg-server"></div><p class="pg-phase" hidden></p><div class="pg-tiles"></div>` +
