@@ -4,26 +4,22 @@
 
 playground.draw = (() => {
   const { PIXELS, SIDE } = playground.federation, KINDS = "abcd", ROUNDS = 40;
-  const SHAPES = {
-    a: ["disc", '<circle r="4.6"/>'], b: ["square", '<path d="M-4.2-4.2H4.2V4.2H-4.2Z"/>'],
-    c: ["triangle", '<path d="M0-5 5 4H-5Z"/>'], d: ["diamond", '<path d="M0-5.6 4.8 0 0 5.6-4.8 0Z"/>'],
-  };
+  const SHAPES = ['<circle r="4.6"/>', '<path d="M-4.2-4.2H4.2V4.2H-4.2Z"/>', '<path d="M0-5 5 4H-5Z"/>',
+    '<path d="M0-5.6 4.8 0 0 5.6-4.8 0Z"/>']; // disc, square, triangle, diamond
   const percent = (value) => `${Math.round(100 * value)}%`, two = (value) => value.toFixed(2).replace("-", "−");
 
   /* A digit of `size` pixels: the grey and the dark cells, row by row, as two paths. */
   function digit(pool, row, left, top, size) {
-    const cell = size / SIDE, path = (least) => {
+    const cell = size / SIDE, short = (value) => +value.toFixed(1);
+    return [0.25, 0.65].map((least) => {
       let d = "";
       for (let r = 0; r < SIDE; r++)
-        for (let c = 0; c < SIDE; c++) {
-          let end = c;
-          while (end < SIDE && pool[row * PIXELS + r * SIDE + end] >= least) end++;
-          if (end > c) d += `M${+(left + c * cell).toFixed(1)} ${+(top + r * cell).toFixed(1)}h${+((end - c) * cell).toFixed(1)}`;
-          c = Math.max(c, end);
+        for (let c = 0, end; c < SIDE; c = end + 1) {
+          for (end = c; end < SIDE && pool[row * PIXELS + r * SIDE + end] >= least;) end++;
+          if (end > c) d += `M${short(left + c * cell)} ${short(top + r * cell)}h${short((end - c) * cell)}`;
         }
-      return d;
-    };
-    return `<path stroke-width="${+(cell + 0.1).toFixed(1)}" d="${path(0.25)}"/><path stroke-width="${+(cell + 0.1).toFixed(1)}" d="${path(0.65)}"/>`;
+      return `<path stroke-width="${short(cell + 0.1)}" d="${d}"/>`;
+    }).join("");
   }
 
   /* A client: its true group as a shape, its group as a letter, some of its digits, spread over its label mix. */
@@ -31,10 +27,9 @@ playground.draw = (() => {
     const { rows, truth } = clients[i], count = small ? 1 : 4, size = small ? 30 : 24, top = small ? 7 : 19;
     const digits = Array.from({ length: count }, (_, j) => digit(pool, rows[Math.floor((j + 0.5) * rows.length / count)],
       small ? 5 : 7 + 28 * (j % 2), top + size / 16 + 27 * (j >> 1), size)).join("");
-    const place = small ? "translate(53 33)" : "translate(55 10)";
     return `<svg class="pg-tile" viewBox="0 0 66 ${small ? 44 : 74}" aria-hidden="true"><rect x="1" y="1" width="64" ` +
-      `height="${small ? 42 : 72}" rx="5"/><g class="pg-digits">${digits}</g><g class="pg-shape" transform="${place}">` +
-      `${SHAPES[KINDS[truth]][1]}</g><text x="${small ? 47 : 7}" y="${small ? 17 : 15}"></text></svg>`;
+      `height="${small ? 42 : 72}" rx="5"/><g class="pg-digits">${digits}</g><g class="pg-shape" transform="translate(${small ? "53 33" : "55 10"})">` +
+      `${SHAPES[truth]}</g><text x="${small ? 47 : 7}" y="${small ? 17 : 15}"></text></svg>`;
   }
 
   /* Letter, size and colour of each group; if there are more than four, the smaller ones are grey. */
@@ -75,28 +70,26 @@ playground.draw = (() => {
       names.map((one) => text(`name ${one.kind}`, one.x + 5, one.at - over + 4, one.name)).join("") + "</svg>";
   }
 
-  /* Both charts of a run up to round t; `others`: balanced accuracies of other methods on the same federation. */
-  function charts(run, name, t, others) {
-    const upTo = (key) => run.history.slice(0, t + 1).map((entry) => entry[key]), kind = `pg-${name}`;
-    const faint = [...others].map(([other, values]) =>
-      ({ values, name: playground.methods[other].short, kind: `pg-${other}`, faint: true }));
-    return chart("Accuracy", [...faint, { values: upTo("balanced"), name: "all labels", kind },
+  /* Both charts of a run up to round t; `others`: accuracies of other methods on the same federation. */
+  function charts(run, method, t, others) {
+    const upTo = (key) => run.history.slice(0, t + 1).map((entry) => entry[key]), kind = `pg-${method}`;
+    return chart("Accuracy", [...others, { values: upTo("balanced"), name: "all labels", kind },
       { values: upTo("own"), name: "own labels", kind, dashed: true }], 0) +
       chart("Agreement of the groups (Rand index)", [{ values: upTo("ari"), name: "true groups", kind },
         { values: upTo("byLabel"), name: "main labels", kind, dashed: true }], -0.5);
   }
 
   /* A round in words. */
-  function says(run, t) {
+  function says(run, t, method) {
     const { balanced, own, groups: count, moved, ari, byLabel, took } = run.history[t];
     const clients = t ? `${took.length} clients took part` : "nobody has trained yet";
     const found = count ? ` ${count} ${count === 1 ? "group" : "groups"}, ${moved} clients changed theirs.` : "";
     const agree = Number.isNaN(ari) ? "" : ` Agreement with the true groups ${two(ari)}, with the most frequent labels ${two(byLabel)}.`;
-    return `${run.method.title}, round ${t}: ${clients}. Accuracy ${percent(balanced)} on all labels, ${percent(own)} on each client's own.${found}${agree}`;
+    return `${method}, round ${t}: ${clients}. Accuracy ${percent(balanced)} on all labels, ${percent(own)} on each client's own.${found}${agree}`;
   }
 
   /* The round as a table: a row a client. */
-  function table(federation, run, t) {
+  function table(federation, run, t, method) {
     const entry = run.history[t], found = groups(entry.server);
     const rows = federation.clients.map(({ truth, label }, i) => {
       const { letter, idle, moved } = look(entry, run.history[t - 1], i, found);
@@ -104,14 +97,14 @@ playground.draw = (() => {
     });
     const cells = (row, tag) => `<tr>${row.map((cell) => `<${tag}>${cell}</${tag.slice(0, 2)}>`).join("")}</tr>`;
     const head = ["client", "true group", "most frequent label", "group found", "took part", "changed group"];
-    return `<table class="table"><caption>${says(run, t)}</caption><thead>${cells(head, 'th scope="col"')}</thead>` +
+    return `<table class="table"><caption>${says(run, t, method)}</caption><thead>${cells(head, 'th scope="col"')}</thead>` +
       `<tbody>${rows.map((row) => cells(row, "td")).join("")}</tbody></table>`;
   }
 
   /* What shape and colour mean, for a federation. */
   function legend({ domains }) {
     const shapes = domains.map(({ says: words }, k) =>
-      `<span><svg viewBox="-6 -6 12 12" aria-hidden="true"><g class="pg-shape">${SHAPES[KINDS[k]][1]}</g></svg> ${words}</span>`);
+      `<span><svg viewBox="-6 -6 12 12" aria-hidden="true"><g class="pg-shape">${SHAPES[k]}</g></svg> ${words}</span>`);
     return `True groups: ${shapes.join(" ")} <span>Colour and letter: the group that the method has found.</span>`;
   }
 

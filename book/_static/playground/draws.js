@@ -26,14 +26,13 @@ playground.draws = (() => {
     return order;
   }
 
-  const normal = (random) => Math.sqrt(-2 * Math.log(1 - random())) * Math.cos(2 * Math.PI * random());
-
   /* A draw from Gamma(alpha) (Marsaglia and Tsang 2000), for alpha below 1 by way of Gamma(alpha + 1). */
   function gamma(alpha, random) {
     if (alpha < 1) return gamma(alpha + 1, random) * Math.pow(1 - random(), 1 / alpha);
     const d = alpha - 1 / 3, c = 1 / Math.sqrt(9 * d);
     for (;;) {
-      const z = normal(random), v = Math.pow(1 + c * z, 3);
+      const z = Math.sqrt(-2 * Math.log(1 - random())) * Math.cos(2 * Math.PI * random()); // normal
+      const v = Math.pow(1 + c * z, 3);
       if (v > 0 && Math.log(1 - random()) < z * z / 2 + d - d * v + d * Math.log(v)) return d * v;
     }
   }
@@ -51,23 +50,17 @@ playground.draws = (() => {
   }
 
   /* What a run draws, by round t and client i. A test gives cflkit's own draws in its place. */
-  function ofRun(seed, network, clients, share, batchSize, epochs) {
+  function ofRun(seed, network, clients, share, batchSize) {
     return {
       init: (j) => network.init(generator(seed, "init", j)),
       sample: (t) => permutation(clients, generator(seed, t, "sampling"))
         .slice(0, Math.max(1, Math.round(share * clients))).sort((a, b) => a - b),
       batches(t, i, n) {
-        const random = generator(seed, t, i, "batches"), all = [];
-        for (let epoch = 0; epoch < epochs; epoch++) {
-          const order = permutation(n, random);
-          for (let from = 0; from < n; from += batchSize) all.push(order.slice(from, from + batchSize));
-        }
-        return all;
+        const order = permutation(n, generator(seed, t, i, "batches")), starts = order.filter((_, at) => at % batchSize === 0);
+        return starts.map((_, batch) => order.slice(batch * batchSize, (batch + 1) * batchSize));
       },
-      groups(k) { // LCFed's first groups, R_0
-        const random = generator(seed, 0, "R0");
-        return Array.from({ length: clients }, () => Math.floor(random() * k));
-      },
+      groups: (k, random = generator(seed, 0, "R0")) => // LCFed's first groups, R_0
+        Array.from({ length: clients }, () => Math.floor(random() * k)),
       partition: (points, k) => playground.vectors.kmeans(points, k, 20, generator(seed, 0, "kmeans")),
     };
   }

@@ -12,12 +12,8 @@ playground.federation = (() => {
 
   /* The digits of digits.js: a letter holds two pixels of eight shades; labels in their own string. */
   function unpack({ alphabet, pixels, labels, train }) {
-    const x = new Float64Array(2 * pixels.length);
-    for (let i = 0; i < pixels.length; i++) {
-      const code = alphabet.indexOf(pixels[i]);
-      x[2 * i] = (code >> 3) / (SHADES - 1);
-      x[2 * i + 1] = (code & 7) / (SHADES - 1);
-    }
+    const codes = Array.from(pixels, (letter) => alphabet.indexOf(letter));
+    const x = Float64Array.from(codes.flatMap((code) => [code >> 3, code & 7]), (shade) => shade / (SHADES - 1));
     return { x, y: Array.from(labels, Number), train };
   }
 
@@ -42,8 +38,7 @@ playground.federation = (() => {
     });
     const rows = (d, keep) => digits.y.map((_, row) => row).filter(keep).map((row) => d * total + row);
     const set = (ids) => ({ rows: ids, y: ids.map((id) => label[id]) });
-    const clients = [];
-    for (let i = 0; i < CLIENTS; i++) {
+    const clients = Array.from({ length: CLIENTS }, (_, i) => {
       const truth = Math.floor(i * domains.length / CLIENTS), random = generator(seed, "client", i);
       const stock = rows(truth, (row) => row < digits.train);
       let ids = permutation(stock.length, random).slice(0, IMAGES).map((at) => stock[at]);
@@ -55,8 +50,8 @@ playground.federation = (() => {
         });
       }
       const own = set(ids), often = (y) => own.y.filter((other) => other === y).length;
-      clients.push({ ...own, truth, label: own.y.reduce((a, b) => (often(b) > often(a) ? b : a)) }); // most frequent one
-    }
+      return { ...own, truth, label: own.y.reduce((a, b) => (often(b) > often(a) ? b : a)) }; // most frequent one
+    });
     return { pool, clients, tests: domains.map((_, d) => set(rows(d, (row) => row >= digits.train))), domains };
   }
 

@@ -18,17 +18,12 @@ playground.methods = (() => {
 
   /* McMahan et al. 2017, Algorithm 1: w <- mean_i of w_i. */
   const fedavg = {
-    title: "One model (FedAvg)", short: "FedAvg", down: ["w"], up: ["w"],
-    says: ["the server's one model goes to every client.", "each client trains it on its own images.",
-      "the trained models come back, and the server takes their mean."],
     start: (net) => ({ model: net.init(0) }),
     round: (server, clients, net) => ({ model: V.mean(clients.map((i) => net.sgd(i, server.model))) }),
     models: (server, net) => net.clients.map(() => server.model),
   };
 
   const local = {
-    title: "Each client alone", short: "alone", down: [], up: [],
-    says: ["nothing is sent.", "each client goes on with its own model.", "nothing is sent."],
     start: (net) => ({ own: net.clients.map(() => net.init(0)) }),
     round: (server, clients, net) => ({ own: put(server.own, clients, clients.map((i) => net.sgd(i, server.own[i]))) }),
     models: (server) => server.own,
@@ -36,23 +31,16 @@ playground.methods = (() => {
 
   /* FedAvg within each true group. */
   const oracle = {
-    title: "True groups (told)", short: "true groups", down: ["group"], up: ["group"],
-    says: ["each client gets the model of its true group.", "each client trains it.", "the server takes the mean in each true group."],
     start: (net) => ({ centres: net.domains.map(() => net.init(0)), assign: net.clients.map((client) => client.truth) }),
-    round(server, clients, net) {
-      const { centres, assign } = server;
-      const trained = clients.map((i) => net.sgd(i, centres[assign[i]]));
-      return { assign, centres: V.meanBy(trained, at(assign, clients), centres) };
-    },
+    round: ({ centres, assign }, clients, net) => ({
+      assign, centres: V.meanBy(clients.map((i) => net.sgd(i, centres[assign[i]])), at(assign, clients), centres),
+    }),
     models: (server) => at(server.centres, server.assign),
   };
 
   /* Ghosh et al. 2020, Algorithm 1, Option II: j = argmin_k F_i(theta_k), ties to the lowest; theta_j is trained. */
   const choose = (i, models, net) => V.argmin(models.map((model) => net.loss(i, model)));
   const ifca = {
-    title: "IFCA", short: "IFCA", down: ["all"], up: ["group"],
-    says: ["all four models go to every client.", "each client trains the model that fits its images best.",
-      "it comes back with the choice; each group's mean is its next model, and a model that nobody chose stays as it is."],
     start: (net) => ({ centres: Array.from({ length: K }, (_, k) => net.init(k)), assign: net.clients.map(() => -1) }),
     round({ centres, assign }, clients, net) {
       const chosen = clients.map((i) => choose(i, centres, net));
@@ -65,9 +53,6 @@ playground.methods = (() => {
   /* Long et al. 2022, Section 3.1: LOCAL from the centre, E-step Eq. 8 (nearest centre), M-step Eq. 9 (plain mean).
      Before round 1 everybody trains once from a common model, and k-means on the results gives the first groups. */
   const fesem = {
-    title: "FeSEM", short: "FeSEM", down: ["group"], up: ["group"],
-    says: ["each client gets its group's centre.", "each client trains it.",
-      "the server puts each trained model into the group of the nearest centre, then takes the mean of each group."],
     start(net) {
       const common = net.init(0), trained = everybody(net).map((i) => net.sgd(i, common));
       const assign = net.draws.partition(trained, K);
@@ -107,9 +92,6 @@ playground.methods = (() => {
     return label.map((own) => order.indexOf(own));
   }
   const stocfl = {
-    title: "StoCFL", short: "StoCFL", down: ["group", "w"], up: ["group", "w"], knobs: ["tau", "lam"],
-    says: ["each client gets its group's model and the model of all.", "each client trains both; a new one adds a gradient.",
-      "groups with gradients more alike than τ are merged; the server takes the means."],
     start(net) {
       const psi = net.init(0), nobody = net.clients.map(() => -1);
       return { psi, omega: psi, centres: [], prints: [], assign: nobody, trained: net.clients.map(() => false) };
@@ -120,7 +102,7 @@ playground.methods = (() => {
       const prints = [...server.prints, ...fresh.map((i) => fingerprint(i, psi, net))]; // lines 6 to 8
       const group = merged(prints, net.options.tau); // lines 11 to 14
       const assign = alone.map((own) => (own < 0 ? -1 : group[own]));
-      const parts = Array.from({ length: Math.max(...group) + 1 }, (_, k) => everyone(group, k));
+      const parts = [...new Set(group)].map((k) => group.flatMap((own, i) => (own === k ? [i] : [])));
       const members = prints.map((_, own) => alone.filter((other, i) => other === own && server.trained[i]).length);
       const theta = parts.map((part) => { // the model of the part with most trained members; the mean of equal ones
         const most = Math.max(...at(members, part)), largest = part.filter((own) => members[own] === most);
@@ -137,14 +119,11 @@ playground.methods = (() => {
       };
     },
     models(server, net) { // Section 4.4: whoever was never sampled has the model of the closest group
-      const closest = (i) => {
-        const own = fingerprint(i, server.psi, net);
-        return V.argmin(server.prints.map((print) => -V.cosine(own, print)));
-      };
-      return server.assign.map((k, i) => (server.centres.length ? server.centres[k < 0 ? closest(i) : k] : server.omega));
+      const { psi, omega, prints, centres, assign } = server;
+      const alike = (own) => V.argmin(prints.map((print) => -V.cosine(own, print)));
+      return assign.map((k, i) => centres[k < 0 ? alike(fingerprint(i, psi, net)) : k] || omega);
     },
   };
-  const everyone = (group, k) => group.flatMap((own, i) => (own === k ? [i] : []));
 
   /* Zhang et al. 2025, Algorithm 1: omega <- omega - eta (grad l + mu (omega - Omega) + lambda (phi - Phi)), where
      Omega is the group's centre and Phi the mean of all phi. A softmax has no hidden layers, so phi is the whole model
@@ -155,19 +134,14 @@ playground.methods = (() => {
     return cosines[current] >= top ? current : cosines.findIndex((value) => value >= top);
   }
   const lcfed = {
-    title: "LCFed", short: "LCFed", down: ["group", "w"], up: ["own"], knobs: ["mu", "lam"],
-    says: ["each client gets its group's centre and the mean of all.", "each client trains its own model, which both pull.",
-      "the server puts it into the group whose centre points in the most similar direction."],
     start(net) {
       const model = net.init(0), own = net.clients.map(() => model);
       return { own, phi: model, assign: net.draws.groups(K), centres: new Array(K).fill(model) };
     },
     round({ own, phi, assign, centres }, clients, net) {
       const { mu, lam } = net.options;
-      const trained = clients.map((i) => net.sgd(i, own[i], [
-        { weight: mu, anchor: centres[assign[i]] },
-        { weight: lam, anchor: phi },
-      ]));
+      const pulls = (i) => [{ weight: mu, anchor: centres[assign[i]] }, { weight: lam, anchor: phi }];
+      const trained = clients.map((i) => net.sgd(i, own[i], pulls(i)));
       const news = put(own, clients, trained); // line 11: means over the last known models of all devices
       const now = put(assign, clients, clients.map((i) => closest(news[i], centres, assign[i]))); // line 10
       return { own: news, phi: V.mean(news), assign: now, centres: V.meanBy(news, now, centres) };

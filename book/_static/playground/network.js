@@ -12,12 +12,7 @@ playground.network = (pool) => {
       if ((x = pool[row * PIXELS + q])) for (let c = 0, at = q; c < CLASSES; c++, at += PIXELS) p[c] += w[at] * x;
   }
 
-  /* Position of the largest logit. */
-  function guess() {
-    let best = 0;
-    for (let c = 1; c < CLASSES; c++) if (p[c] > p[best]) best = c;
-    return best;
-  }
+  const guess = () => p.reduce((best, logit, c) => (logit > p[best] ? c : best), 0);
 
   /* Cross-entropy of the logits, which become probabilities. */
   function loss(y) {
@@ -55,22 +50,17 @@ playground.network = (pool) => {
 
   /* Mean cross-entropy of model w on a client's training images. */
   function meanLoss(w, { rows, y }) {
-    let sum = 0;
-    for (let i = 0; i < y.length; i++) {
-      forward(w, rows[i]);
-      sum += loss(y[i]);
-    }
-    return sum / y.length;
+    return rows.reduce((sum, row, i) => (forward(w, row), sum + loss(y[i])), 0) / rows.length;
   }
 
   /* Of every label, the share of a test set's images that model w names rightly. */
   function recalls(w, { rows, y }) {
     const right = new Array(CLASSES).fill(0), all = right.slice();
-    for (let i = 0; i < y.length; i++) {
-      forward(w, rows[i]);
+    rows.forEach((row, i) => {
+      forward(w, row);
       all[y[i]]++;
       if (guess() === y[i]) right[y[i]]++;
-    }
+    });
     return right.map((n, label) => n / all[label]);
   }
 

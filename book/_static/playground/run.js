@@ -3,7 +3,7 @@
 "use strict";
 
 playground.run = (() => {
-  const LR = 0.5, BATCH = 5, EPOCHS = 1;
+  const LR = 0.5, BATCH = 5; // one epoch a round
   const average = (values) => values.reduce((a, b) => a + b, 0) / values.length;
 
   /* Adjusted Rand index of groups and true groups, over the clients whose group is known. */
@@ -57,7 +57,7 @@ playground.run = (() => {
     }
     const history = [entry(method.start(net), [], null)];
     return {
-      history, method,
+      history,
       /* Play the next round. */
       step() {
         const before = history[history.length - 1].server, t = net.t = history.length, took = draws.sample(t);
@@ -66,5 +66,14 @@ playground.run = (() => {
     };
   }
 
-  return { make, ari, BATCH, EPOCHS };
+  /* The federation and the run of a situation, which has a value, as a text, for each knob. */
+  function begin({ images, labels, part, method, tau, mu, lam, seed }) {
+    const digits = playground.federation.unpack(playground.digits);
+    const federation = playground.federation.make(digits, images, labels === "even" ? null : Number(labels), seed);
+    const network = playground.network(federation.pool), options = { tau: Number(tau), mu: Number(mu), lam: Number(lam) };
+    const draws = playground.draws.ofRun(seed, network, federation.clients.length, Number(part), BATCH);
+    return { federation, run: make(federation, method, options, draws, network) };
+  }
+
+  return { make, begin };
 })();

@@ -2,24 +2,19 @@
 "use strict";
 
 playground.vectors = (() => {
-  function dot(a, b, end = a.length) {
-    let sum = 0;
-    for (let q = 0; q < end; q++) sum += a[q] * b[q];
-    return sum;
-  }
-
-  function squaredDistance(a, b) {
-    let sum = 0;
-    for (let q = 0; q < a.length; q++) sum += (a[q] - b[q]) ** 2;
-    return sum;
-  }
-
-  function sum(vectors) {
-    const total = new Float64Array(vectors[0].length);
-    for (const v of vectors) for (let q = 0; q < total.length; q++) total[q] += v[q];
+  function dot(a, b) {
+    let total = 0;
+    for (let q = 0; q < a.length; q++) total += a[q] * b[q];
     return total;
   }
 
+  function squaredDistance(a, b) {
+    let total = 0;
+    for (let q = 0; q < a.length; q++) total += (a[q] - b[q]) ** 2;
+    return total;
+  }
+
+  const sum = (vectors) => vectors.reduce((total, v) => total.map((value, q) => value + v[q]));
   const scaled = (v, by) => v.map((value) => value * by);
   const mean = (vectors) => scaled(sum(vectors), 1 / vectors.length);
 
