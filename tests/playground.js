@@ -24,7 +24,15 @@ function play(given) {
 }
 
 const given = JSON.parse(fs.readFileSync(process.argv[2], "utf8"));
-if (given.method) console.log(JSON.stringify(play(given)));
+if (given.situations) { // the numbers of the last round of each
+  console.log(JSON.stringify(given.situations.map((address) => {
+    const { round, ...words } = Object.fromEntries(new URLSearchParams(address));
+    const { run } = playground.run.begin({ ...given.first, ...words });
+    while (run.history.length <= Number(round)) run.step();
+    const { balanced, own, ari, byLabel, groups } = run.history.at(-1);
+    return { balanced, own, ari, byLabel, groups };
+  })));
+} else if (given.method) console.log(JSON.stringify(play(given)));
 else { // how the digits are unpacked and turned, and what k-means makes of points
   const { unpack, turned } = playground.federation, { x } = unpack(playground.digits);
   const points = given.points.map((point) => Float64Array.from(point));

@@ -15,7 +15,8 @@ HERE = Path(__file__).resolve().parent
 WORDS, STILLS = HERE / "playground.json", HERE / "playground_stills"
 SCRIPTS = ("draws", "federation", "network", "vectors", "methods", "run", "draw", "digits", "page")  # in this order
 PAGE = "book/playground"
-BUTTONS = {"back": "◀ Back", "play": "▶ Play", "step": "Step ▶", "reset": "Reset", "messages": "Messages of a round"}
+BUTTONS = {"back": "◀ Back", "play": "▶ Play", "step": "Step ▶", "reset": "Reset",
+           "messages": "Messages of a round"}  # fmt: skip
 
 
 def select(name: str, knob: dict) -> str:

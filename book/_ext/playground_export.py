@@ -34,6 +34,7 @@ METHODS = {
     "oracle": OracleClusters.of,
     "ifca": lambda fed: IFCA(k=4),
     "fesem": lambda fed: FeSEM(k=4),
+    "fesem moving": lambda fed: FeSEM(k=4, init="random"),  # from k-means nobody moves, and half of it is idle
     "stocfl": lambda fed: StoCFL(tau=OPTIONS["tau"], lam=OPTIONS["lam"]),
     "lcfed": lambda fed: LCFed(k=4, mu=OPTIONS["mu"], lam=OPTIONS["lam"], rank=None, split=None),
 }
@@ -67,7 +68,7 @@ def export(method: str, domains: str, alpha: float | None, share: float, rounds:
     Parameters
     ----------
     method, domains : str
-        Keys of `METHODS` and `BUILDERS`, which are also what ``methods.js`` and ``federation.js`` call them.
+        Keys of `METHODS` and `BUILDERS`. Their first words are what ``methods.js`` and ``federation.js`` call them.
     alpha : float or None
         Skew of the label laws, Dir(alpha, ..., alpha); None for no skew.
     share : float
@@ -85,7 +86,7 @@ def export(method: str, domains: str, alpha: float | None, share: float, rounds:
     """
     fed = BUILDERS[domains](pool(), clients=CLIENTS, samples_per_client=IMAGES, alpha=alpha, convention="per_class",
                             overlap=True, seed=seed)  # fmt: skip
-    run = METHODS[method](fed)
+    run, name = METHODS[method](fed), method.split()[0]
     sim = Simulation(run, fed, model="linear", local=LOCAL, rounds=rounds, participation=share, seed=seed,
                      progress=False)  # fmt: skip
     memory, everybody, expected = Memory(), torch.arange(fed.clients), []
@@ -95,7 +96,7 @@ def export(method: str, domains: str, alpha: float | None, share: float, rounds:
         if t:
             server = run.round(server, sim.schedule[t - 1], sim.network(t, memory))
         net, assign = sim.network(t, memory), run.assignment(server)
-        looked_at = run.personal if method in ("local", "lcfed") else run.serve
+        looked_at = run.personal if name in ("local", "lcfed") else run.serve
         models = looked_at(server, everybody, net)
         scores = sim.scorer.score(models, everybody)
         expected.append({
@@ -108,7 +109,7 @@ def export(method: str, domains: str, alpha: float | None, share: float, rounds:
     batches = [[[b.tolist() for b in LOCAL.batches(IMAGES, generator(seed, t, i, "batches"))]
                 for i in range(fed.clients)] for t in range(rounds + 1)]  # fmt: skip
     return {
-        "method": method, "options": OPTIONS, "scale": fed.scale, "pool": shown.flatten().tolist(),
+        "method": name, "options": OPTIONS, "scale": fed.scale, "pool": shown.flatten().tolist(),
         "clients": [{"rows": rows.tolist(), "y": y.tolist(), "truth": k, "label": int(y.bincount().argmax())}
                     for (rows, y), k in zip(sets, fed.cluster.tolist(), strict=True)],
         "tests": [{"rows": (rows + held).tolist(), "y": y.tolist()}

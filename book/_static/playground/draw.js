@@ -43,10 +43,8 @@ playground.draw = (() => {
   function look(entry, before, i, found) {
     const { assign } = entry.server, group = assign && found[assign[i]], old = before && before.server.assign;
     const idle = entry.took.length && !entry.took.includes(i), moved = group && old && old[i] >= 0 && old[i] !== assign[i];
-    return {
-      kind: `pg-tile pg-${group ? group.kind : "none"}${idle ? " pg-idle" : ""}${moved ? " pg-moved" : ""}`,
-      letter: group ? group.letter : "", idle, moved,
-    };
+    const kind = `pg-tile pg-${group ? group.kind : "none"}${idle ? " pg-idle" : ""}${moved ? " pg-moved" : ""}`;
+    return { kind, letter: group ? group.letter : "", idle, moved };
   }
 
   /* A chart over rounds. A series: {values, name, kind, dashed, faint}; its name stands at its end. */
@@ -83,7 +81,7 @@ playground.draw = (() => {
   function says(run, t, method) {
     const { balanced, own, groups: count, moved, ari, byLabel, took } = run.history[t];
     const clients = t ? `${took.length} clients took part` : "nobody has trained yet";
-    const found = count ? ` ${count} ${count === 1 ? "group" : "groups"}, ${moved} clients changed theirs.` : "";
+    const found = count ? ` ${count} ${count === 1 ? "group" : "groups"}, ${moved} ${moved === 1 ? "client" : "clients"} changed.` : "";
     const agree = Number.isNaN(ari) ? "" : ` Agreement with the true groups ${two(ari)}, with the most frequent labels ${two(byLabel)}.`;
     return `${method}, round ${t}: ${clients}. Accuracy ${percent(balanced)} on all labels, ${percent(own)} on each client's own.${found}${agree}`;
   }
@@ -97,8 +95,8 @@ playground.draw = (() => {
     });
     const cells = (row, tag) => `<tr>${row.map((cell) => `<${tag}>${cell}</${tag.slice(0, 2)}>`).join("")}</tr>`;
     const head = ["client", "true group", "most frequent label", "group found", "took part", "changed group"];
-    return `<table class="table"><caption>${says(run, t, method)}</caption><thead>${cells(head, 'th scope="col"')}</thead>` +
-      `<tbody>${rows.map((row) => cells(row, "td")).join("")}</tbody></table>`;
+    const body = rows.map((row) => cells(row, "td")).join(""), caption = says(run, t, method);
+    return `<table class="table"><caption>${caption}</caption>${cells(head, 'th scope="col"')}${body}</table>`;
   }
 
   /* What shape and colour mean, for a federation. */

@@ -10,11 +10,8 @@ playground.methods = (() => {
   const everybody = (net) => net.clients.map((_, i) => i);
   const at = (values, positions) => positions.map((i) => values[i]);
   /* A copy of `values` that has `news` at `positions`. */
-  function put(values, positions, news) {
-    const out = values.slice();
-    positions.forEach((i, j) => { out[i] = news[j]; });
-    return out;
-  }
+  const put = (values, positions, news) =>
+    values.map((value, i) => (positions.includes(i) ? news[positions.indexOf(i)] : value));
 
   /* McMahan et al. 2017, Algorithm 1: w <- mean_i of w_i. */
   const fedavg = {
@@ -92,10 +89,9 @@ playground.methods = (() => {
     return label.map((own) => order.indexOf(own));
   }
   const stocfl = {
-    start(net) {
-      const psi = net.init(0), nobody = net.clients.map(() => -1);
-      return { psi, omega: psi, centres: [], prints: [], assign: nobody, trained: net.clients.map(() => false) };
-    },
+    start: (net, psi = net.init(0)) => ({
+      psi, omega: psi, centres: [], prints: [], assign: net.clients.map(() => -1), trained: net.clients.map(() => false),
+    }),
     round(server, clients, net) {
       const { psi, omega } = server, fresh = clients.filter((i) => server.assign[i] < 0), old = server.centres.length;
       const alone = put(server.assign, fresh, fresh.map((_, j) => old + j)); // line 9: a group of one's own
@@ -134,10 +130,9 @@ playground.methods = (() => {
     return cosines[current] >= top ? current : cosines.findIndex((value) => value >= top);
   }
   const lcfed = {
-    start(net) {
-      const model = net.init(0), own = net.clients.map(() => model);
-      return { own, phi: model, assign: net.draws.groups(K), centres: new Array(K).fill(model) };
-    },
+    start: (net, model = net.init(0)) => ({
+      own: net.clients.map(() => model), phi: model, assign: net.draws.groups(K), centres: new Array(K).fill(model),
+    }),
     round({ own, phi, assign, centres }, clients, net) {
       const { mu, lam } = net.options;
       const pulls = (i) => [{ weight: mu, anchor: centres[assign[i]] }, { weight: lam, anchor: phi }];

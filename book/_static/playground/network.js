@@ -55,13 +55,9 @@ playground.network = (pool) => {
 
   /* Of every label, the share of a test set's images that model w names rightly. */
   function recalls(w, { rows, y }) {
-    const right = new Array(CLASSES).fill(0), all = right.slice();
-    rows.forEach((row, i) => {
-      forward(w, row);
-      all[y[i]]++;
-      if (guess() === y[i]) right[y[i]]++;
-    });
-    return right.map((n, label) => n / all[label]);
+    const right = rows.map((row, i) => (forward(w, row), guess() === y[i]));
+    const share = (own) => own.filter((hit) => hit).length / own.length;
+    return Array.from({ length: CLASSES }, (_, label) => share(right.filter((_, i) => y[i] === label)));
   }
 
   /* PyTorch's first weights of a linear layer: uniform in +-1 / sqrt(inputs). */

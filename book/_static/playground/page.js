@@ -8,7 +8,7 @@ playground.page = (root) => {
   const methods = JSON.parse(root.dataset.methods), known = new Map(); // curves of each method, by federation
   const calm = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
   const within = (round) => Math.max(0, Math.min(ROUNDS, Math.floor(round) || 0));
-  let now, federation, run, timer = 0, telling = 0, sent = null; // sent: how far the messages of the next round are
+  let now, federation, run, timer = null, sent = null, telling; // sent: how far the messages of the next round are
 
   /* Set up a situation, "method=ifca&seed=1&round=12", and play silently up to its round; what no knob has is left out. */
   function set(address) {
@@ -54,8 +54,7 @@ playground.page = (root) => {
 
   function stop() {
     clearInterval(timer);
-    timer = 0;
-    sent = null;
+    timer = sent = null;
     find("[name=play]").textContent = "▶ Play";
     find("[name=messages]").textContent = "Messages of a round";
     find(".pg-messages").innerHTML = find(".pg-phase").textContent = "";
@@ -82,7 +81,7 @@ playground.page = (root) => {
   function move(before) {
     const own = sent;
     requestAnimationFrame((time) => {
-      if (!sent || sent !== own || sent.held) return;
+      if (!own || sent !== own || own.held) return;
       sent.at += Math.max(0, Math.min(0.05, (time - before) / 1600));
       drawMessages();
       move(time);

@@ -37,8 +37,7 @@ playground.run = (() => {
     const everything = clients.map(({ y }) => [...y.keys()]), truth = clients.map((client) => client.truth);
     const net = {
       clients, domains, options, draws, t: 0, init: draws.init,
-      sgd: (i, start, pulls) =>
-        network.sgd(start, clients[i], draws.batches(net.t, i, clients[i].y.length), LR, pulls),
+      sgd: (i, start, pulls) => network.sgd(start, clients[i], draws.batches(net.t, i, clients[i].y.length), LR, pulls),
       gradient: (i, model) => network.gradient(model, clients[i], everything[i]),
       loss(i, model) { // of a model that has not changed since, it is known
         if (!losses.has(model)) losses.set(model, []);

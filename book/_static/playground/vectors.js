@@ -8,11 +8,7 @@ playground.vectors = (() => {
     return total;
   }
 
-  function squaredDistance(a, b) {
-    let total = 0;
-    for (let q = 0; q < a.length; q++) total += (a[q] - b[q]) ** 2;
-    return total;
-  }
+  const squaredDistance = (a, b, gap = a.map((value, q) => value - b[q])) => dot(gap, gap);
 
   const sum = (vectors) => vectors.reduce((total, v) => total.map((value, q) => value + v[q]));
   const scaled = (v, by) => v.map((value) => value * by);
