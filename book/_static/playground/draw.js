@@ -73,8 +73,8 @@ playground.draw = (() => {
     const upTo = (key) => run.history.slice(0, t + 1).map((entry) => entry[key]), kind = `pg-${method}`;
     return chart("Accuracy", [...others, { values: upTo("balanced"), name: "all labels", kind },
       { values: upTo("own"), name: "own labels", kind, dashed: true }], 0) +
-      chart("Agreement of the groups (Rand index)", [{ values: upTo("ari"), name: "true groups", kind },
-        { values: upTo("byLabel"), name: "main labels", kind, dashed: true }], -0.5);
+      (!run.history[t].server.assign ? "" : chart("Agreement of the groups (Rand index)", [{ values: upTo("ari"), name: "true groups", kind },
+        { values: upTo("byLabel"), name: "main labels", kind, dashed: true }], -0.5));
   }
 
   /* A round in words. */
