@@ -17,6 +17,7 @@ from cflkit.engine.sgd import SGD
 from cflkit.engine.simulation import Simulation
 from cflkit.methods import IFCA, FedAvg, FeSEM, LCFed, LocalOnly, OracleClusters, StoCFL
 from cflkit.rng import generator
+from cflkit.workbook import places
 
 STATIC = Path(__file__).resolve().parents[1] / "_static" / "playground"
 TRAIN, TEST, SHADES = 40, 10, 8  # digits of each label to train and to test on; shades of grey, of originally 17
@@ -121,7 +122,8 @@ def export(method: str, domains: str, alpha: float | None, share: float, rounds:
 
 def main() -> None:
     """Write the digits, and let Node draw the pictures."""
-    (STATIC / "digits.js").write_text(script(), "utf-8")
+    with places.whole(STATIC / "digits.js") as part:
+        part.write_text(script(), "utf-8")
     subprocess.run(["node", Path(__file__).with_name("playground_still.js")], check=True)
 
 
