@@ -6,7 +6,7 @@
 "use strict";
 
 playground.methods = (() => {
-  const K = 4, V = playground.vectors;
+  const K = 4, TIE = 1e-12, V = playground.vectors; // groups; cosines closer than this are equal, and move nobody
   const everybody = (net) => net.clients.map((_, i) => i);
   const at = (values, positions) => positions.map((i) => values[i]);
   /* A copy of `values` that has `news` at `positions`. */
@@ -124,7 +124,6 @@ playground.methods = (() => {
   /* Zhang et al. 2025, Algorithm 1: omega <- omega - eta (grad l + mu (omega - Omega) + lambda (phi - Phi)), where
      Omega is the group's centre and Phi the mean of all phi. A softmax has no hidden layers, so phi is the whole model
      (split=None in cflkit), and groups go by the cosine of whole models (Eq. 3, rank=None), which are short already. */
-  const TIE = 1e-12; // equal centres move nobody
   function closest(w, centres, current) {
     const cosines = centres.map((centre) => V.cosine(w, centre)), top = Math.max(...cosines) - TIE;
     return cosines[current] >= top ? current : cosines.findIndex((value) => value >= top);

@@ -18,7 +18,7 @@ playground.page = (root) => {
     for (const field of form.elements)
       if ([...field.options].some(({ value }) => value === words.get(field.name))) field.value = words.get(field.name);
     now = { ...Object.fromEntries(new FormData(form)), round: within(words.get("round")) };
-    for (const name of ["tau", "mu", "lam"])
+    for (const name of Object.values(methods).flatMap(({ knobs }) => knobs))
       form.elements[name].parentNode.hidden = !methods[now.method].knobs.includes(name);
     ({ federation, run } = playground.run.begin(now));
     tiles.innerHTML = federation.clients.map((_, i) => draw.tile(federation, i, small)).join("");

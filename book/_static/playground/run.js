@@ -66,10 +66,11 @@ playground.run = (() => {
   }
 
   /* The federation and the run of a situation, which has a value, as a text, for each knob. */
-  function begin({ images, labels, part, method, tau, mu, lam, seed }) {
+  function begin({ images, labels, part, method, seed, ...knobs }) {
     const digits = playground.federation.unpack(playground.digits);
     const federation = playground.federation.make(digits, images, labels === "even" ? null : Number(labels), seed);
-    const network = playground.network(federation.pool), options = { tau: Number(tau), mu: Number(mu), lam: Number(lam) };
+    const network = playground.network(federation.pool);
+    const options = Object.fromEntries(Object.entries(knobs).map(([name, value]) => [name, Number(value)]));
     const draws = playground.draws.ofRun(seed, network, federation.clients.length, Number(part), BATCH);
     return { federation, run: make(federation, method, options, draws, network) };
   }
