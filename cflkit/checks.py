@@ -121,10 +121,16 @@ def accepts(hint: Any, value: object) -> bool:
     if hint is Callable or origin is Callable:
         return callable(value)
     if hint is int:
-        return isinstance(value, Integral) and not isinstance(value, bool)
+        return isinstance(value, Integral) and not isinstance(value, bool) and not _is_time(value)
     if hint is float:
-        return isinstance(value, Real) and not isinstance(value, bool) and abs(value) < math.inf
+        number = isinstance(value, Real) and not isinstance(value, bool) and not _is_time(value)
+        return number and abs(value) < math.inf
     return isinstance(value, origin or hint)
+
+
+def _is_time(value: object) -> bool:
+    """Whether it is NumPy's time difference, which calls itself an integer."""
+    return type(value) is not int and getattr(getattr(value, "dtype", None), "kind", "") == "m"
 
 
 def declared(name: str, value: object, hint: Any) -> None:
@@ -134,6 +140,27 @@ def declared(name: str, value: object, hint: Any) -> None:
     require(not _beyond(value), name, value, f"at most {LARGEST:g}, so that single precision holds it")
 
 
+def plain(value: Any) -> Any:
+    """Return Python's own number or text where a value only looks like one; anything else as it is.
+
+    NumPy's scalars, tensors and arrays of no dimension, fractions and members of an ``IntEnum`` are of other types.
+    As such they would key other random draws than the number that they show, and JSON knows none of them.
+    """
+    if value is None or type(value) in (bool, int, float, str):
+        return value
+    if type(value) in (list, tuple):
+        made = type(value)(map(plain, value))
+        return value if all(a is b for a, b in zip(value, made, strict=True)) else made
+    kind = getattr(getattr(value, "dtype", None), "kind", "f")  # a tensor's has none
+    if getattr(value, "ndim", None) == 0 and hasattr(value, "item") and kind in "biufU":
+        value = value.item()
+    if isinstance(value, bool) or not accepts(float | str, value):
+        return value
+    if isinstance(value, str):
+        return str.__str__(value)
+    return int(value) if isinstance(value, Integral) else float(value)
+
+
 def _beyond(value: object) -> bool:
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
         return any(map(_beyond, value))
@@ -141,7 +168,7 @@ def _beyond(value: object) -> bool:
 
 
 class Checked:
-    """A dataclass whose fields are checked against their annotations when it is made.
+    """A dataclass whose fields are checked against their annotations when it is made, and made :func:`plain`.
 
     A subclass that has more to check overrides ``__post_init__`` and calls this one first.
 
@@ -153,7 +180,11 @@ class Checked:
 
     def __post_init__(self):
         for name, hint in hints(type(self)).items():
-            declared(name, getattr(self, name), hint)
+            given = getattr(self, name)
+            value = given if hint is Any else plain(given)
+            declared(name, value, hint)
+            if value is not given:
+                object.__setattr__(self, name, value)
 
 
 @cache

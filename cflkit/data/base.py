@@ -3,7 +3,6 @@
 import json
 from collections.abc import Sequence
 from dataclasses import MISSING, asdict, dataclass, fields
-from numbers import Integral
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
@@ -66,8 +65,8 @@ class Builder(Checked):
 
     def __post_init__(self):
         super().__post_init__()
-        for field in fields(self):  # a NumPy integer would have a stream of its own, and JSON knows none
-            object.__setattr__(self, field.name, _plain(getattr(self, field.name)))
+        for field in fields(self):  # a list could be changed afterwards
+            object.__setattr__(self, field.name, _frozen(getattr(self, field.name)))
         require(not self.pooled or self.test == "own", "test", self.test, "'own' when pooled")
 
     @classmethod
@@ -134,13 +133,10 @@ class Builder(Checked):
         return self.federation(atlas, sets, self.given_tests(atlas), np.zeros(len(sets), int))
 
 
-def _plain(value):
-    """Return a checked value as Python's own: tuples, integers and floats."""
-    if value is None or isinstance(value, bool | str):
-        return value
-    if isinstance(value, Sequence):
-        return tuple(map(_plain, value))
-    return int(value) if isinstance(value, Integral) else float(value)
+def _frozen(value):
+    """Return a checked value with tuples in place of all sequences."""
+    listed = isinstance(value, Sequence) and not isinstance(value, str)
+    return tuple(map(_frozen, value)) if listed else value
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -4,7 +4,6 @@ A simulation can be killed at any moment and started again with the same checkpo
 last whole round to the same history, bit for bit. Timings are kept apart from what is measured.
 """
 
-import contextlib
 import hashlib
 import re
 import time
@@ -22,7 +21,7 @@ from tqdm import tqdm
 from cflkit import rng
 from cflkit.checks import Checked, Count, Fraction, Natural, declared, require
 from cflkit.data.federation import Federation
-from cflkit.engine import fast, metrics
+from cflkit.engine import fast, metrics, trial
 from cflkit.engine.checkpoint import Checkpoint, fingerprint
 from cflkit.engine.clients import Pixels
 from cflkit.engine.courier import Courier
@@ -89,7 +88,8 @@ class Simulation(Checked):
     federation : Federation
         The clients' data and the test sets.
     model : str or callable
-        A name of :func:`cflkit.models.networks.names`, or a function that returns a module.
+        A name of :func:`cflkit.models.networks.names`, or a function that returns a new module at each call. Such a
+        network is tried first (:mod:`cflkit.engine.trial`): what is not trained as PyTorch trains it is refused.
     local : SGD
         How clients train.
     rounds : int
@@ -110,8 +110,8 @@ class Simulation(Checked):
         fit (:func:`fitting`).
     workers : int, optional
         How many chunks are trained side by side; changes no bit of a result. Without an executor, as many threads
-        are started, 1 if None; with one, say how many tasks it does at once. Networks with dropout draw from one
-        generator, and train in one thread whatever is asked for.
+        are started, 1 if None; with one, say how many tasks it does at once. Networks that draw random numbers as
+        they train (dropout) do so from PyTorch's one generator, and train in one thread whatever is asked for.
     executor : concurrent.futures.Executor, optional
         Whose workers train chunks: a pool of threads or processes, a Dask cluster's
         (:func:`cflkit.engine.courier.dask`). Each worker receives the training data once, and a model once a round.
@@ -172,8 +172,10 @@ class Simulation(Checked):
         told = self.executor is None or self.workers is not None
         require(told, "workers", None, "how many tasks the executor does at once")
         self.schedule = schedule(federation.clients, self.participation, self.rounds, self.seed, self.arrival)
-        given, (self.model, self._network) = self.model, self._build()
+        given, self.model = self.model, self._build()
         self._resolve()
+        self._try(isinstance(given, str))
+        self._network = fingerprint(self.model, federation.shape)
         self.task = Task(
             self.model, federation.clients, federation.train.sizes, federation.classes, federation.shape, self.seed,
             self.local, federation.train.domains,
@@ -182,23 +184,32 @@ class Simulation(Checked):
         self.scorer, self.scoring = self._scoring()
         self.config = self._config(given)
 
-    def _build(self) -> tuple[Model, dict]:
-        """Make the architecture, where the run is to be, see that it fits images and labels, and fingerprint it."""
+    def _build(self) -> Model:
+        """Make the architecture where the run is to be, and see that it fits images and labels."""
         check_device(self.device)
         if str(self.device).startswith("cuda"):  # single precision is to be single in convolutions, too
             torch.backends.cudnn.allow_tf32 = False
         shape, classes = self.federation.shape, self.federation.classes
-        make = partial(build, self.model, shape, classes) if isinstance(self.model, str) else self.model
-        if not isinstance(self.model, str):
-            made = None if isinstance(make, nn.Module) else make()
-            require(isinstance(made, nn.Module), "model", self.model, "a name, or a function that makes a network")
-        architecture = Model(make, DTYPES[self.dtype], str(self.device), quicken=fast.quick, look=fast.look)
-        network = {}
-        with contextlib.suppress(RuntimeError, ValueError, TypeError):
-            network = fingerprint(architecture, shape)
-        fits = "logits" in network and network["logits"].shape == (2, classes)
-        require(fits, "model", self.model, f"a network that maps images {shape} to {classes} logits")
-        return architecture, network
+        place = {"dtype": DTYPES[self.dtype], "device": str(self.device), "quicken": fast.quick, "look": fast.look}
+        if isinstance(self.model, str):
+            return Model(partial(build, self.model, shape, classes), **place)
+        made = trial.built(self.model, partial(Model, **place))
+        trial.fits(made, self._few(made, 2), classes)
+        return made
+
+    def _few(self, model: Model, n: int) -> Tensor:
+        """The first `n` training images as a model sees them; the same again where there are fewer."""
+        train = self.federation.train
+        return Pixels(self.federation, model)(train.pool[train.index[torch.arange(n) % len(train.index)]])
+
+    def _try(self, ours: bool) -> None:
+        """See that the network is trained as PyTorch trains it; `ours` are known to be, but for batches of one."""
+        data, model = self.federation.train, self.model
+        if not ours:
+            pixels = Pixels(self.federation, model)
+            trial.trains(model, data, pixels, self.federation.classes, self.local, self.trainers, self.trainer)
+        if not ours or any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in model.module.modules()):
+            trial.need_pairs(model, self._few(model, 1), data.sizes, self.local)
 
     def _resolve(self) -> None:
         """Settle what is left to the machine: who trains, in chunks of how many, on how many threads."""
@@ -208,7 +219,7 @@ class Simulation(Checked):
         self._chunk_in_config = self.chunk or (None if gpu else CPU_CHUNK)
         self.chunk = self._chunk_in_config or self._fitting()
         threads = self.executor is None or isinstance(self.executor, ThreadPoolExecutor)
-        if self.debug or (self.model.has_dropout and threads):
+        if self.debug or (self.model.draws and threads):
             self.executor = self.workers = None
         self.workers = self.workers or 1
         self.trainers = fast.trainers(self.trainer, self.debug)

@@ -61,7 +61,8 @@ def layers(module: nn.Module) -> list[str] | None:
 
 def supports(model, prox=()) -> bool:
     """Whether this algebra holds for the architecture, and each proximal term has all or nothing of layer one."""
-    if layers(model.module) is None or model.trainable < model.size:
+    names = layers(model.module)
+    if names is None or model.trainable < model.size or len(model.parameters) != 2 * len(names):  # some are tied
         return False
     end = Net(model).first
     return all(p.span is None or p.span.start >= end or (p.span.start == 0 and p.span.stop >= end) for p in prox)
