@@ -201,10 +201,13 @@ def deal_domains(
         sets = []
         for d, m in enumerate(counts):
             key = (seed, purpose, d)
+            stock = atlas.stock(d, rows)
+            held = f"one of its labels, {atlas.domains[d].labels}".replace(", None", "")
+            require(len(stock) > 0, f"images of cluster {d}", 0, f"1 or more; no image has {held}")
             if alpha is None and not overlap:
-                sets += cut(atlas.stock(d, rows), m, size, *key)
+                sets += cut(stock, m, size, *key)
                 continue
-            strata, law = [atlas.stock(d, rows)], [np.ones(1)] * m
+            strata, law = [stock], [np.ones(1)] * m
             if alpha is not None:  # a client has one law, for training and for test
                 strata = atlas.by_label(d, rows)
                 law = laws(alpha, convention, len(strata), m, seed, d)

@@ -2,13 +2,17 @@
 
 A simulation can be killed at any moment and started again with the same checkpoint folder: it goes on from the
 last whole round to the same history, bit for bit. Timings are kept apart from what is measured.
+
+On a GPU this holds up to rounding: cuDNN may choose other kernels, and without a given ``chunk`` as many clients
+train together as there is room for.
 """
 
 import hashlib
+import math
 import re
 import time
 from collections.abc import Callable
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import KW_ONLY, asdict, dataclass
 from functools import cached_property, partial
 from pathlib import Path
@@ -19,7 +23,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from cflkit import rng
-from cflkit.checks import Checked, Count, Fraction, Natural, declared, require
+from cflkit.checks import Checked, Count, Fraction, Natural, declared, plain, require
 from cflkit.data.federation import Federation
 from cflkit.engine import fast, metrics, trial
 from cflkit.engine.checkpoint import Checkpoint, fingerprint
@@ -171,6 +175,9 @@ class Simulation(Checked):
         require(ready, "method", method, "a method with its hyper-parameters, such as FedAvg()")
         told = self.executor is None or self.workers is not None
         require(told, "workers", None, "how many tasks the executor does at once")
+        forked = isinstance(self.executor, ProcessPoolExecutor) and _starts_by_forking(self.executor)
+        line = "cpu with an executor that forks: use one with multiprocessing.get_context('spawn')"
+        require(not forked or str(self.device).startswith("cpu"), "device", str(self.device), line)
         self.schedule = schedule(federation.clients, self.participation, self.rounds, self.seed, self.arrival)
         given, self.model = self.model, self._build()
         self._resolve()
@@ -225,10 +232,11 @@ class Simulation(Checked):
         self.trainers = fast.trainers(self.trainer, self.debug)
 
     def _fitting(self) -> int:
-        """As many clients as the GPU has room for, the largest of them with a batch at work."""
+        """As many clients as the GPU has room for, the largest of them with its images and a batch at work."""
         largest = int(self.federation.train.sizes.max())
         batch = min(self.local.batch_size or largest, largest)
-        return fitting(self.model, batch * fast.passing(self.model, self.federation.shape))
+        images = largest * math.prod(self.federation.shape)  # all are padded to as many
+        return fitting(self.model, batch * fast.passing(self.model, self.federation.shape) + images)
 
     def _scoring(self) -> tuple[Scorer, Scoring]:
         """Who is scored: all that take part, those that come after the last round apart, and a fixed sample."""
@@ -298,7 +306,7 @@ class Simulation(Checked):
                 began = time.perf_counter()
                 net = self.network(t, history.memory, self._present(t))
                 before = self.method.assignment(history.server)
-                history.server = self.method.round(history.server, self.schedule[t - 1], net)
+                history.server = self._state("round", self.method.round(history.server, self.schedule[t - 1], net))
                 history.rounds.append(self._row(t, net, before, history))
                 history.seconds.append(time.perf_counter() - began)
                 if kept and (t % self.checkpoint_every == 0 or t == self.rounds):
@@ -313,7 +321,7 @@ class Simulation(Checked):
         began = time.perf_counter()
         history = History(memory=kept.memory() if kept else Memory())
         net = self.network(0, history.memory, self._present(1))  # who is there in round 1 was there before it
-        history.server = self.method.start(net)
+        history.server = self._state("start", self.method.start(net))
         history.rounds.append(self._row(0, net, None, history))
         history.seconds.append(time.perf_counter() - began)
         if kept:
@@ -362,19 +370,45 @@ class Simulation(Checked):
         near = self.executor is None or isinstance(self.executor, ThreadPoolExecutor)
         return None if near else Courier(self.executor, self.workers, self.site)
 
+    def _state(self, part: str, server: dict) -> dict:
+        """What a part of the method has returned, if it can be the server's state."""
+        require(isinstance(server, dict), f"{self.method.name}.{part}", server, "a dict, the server's new state")
+        return server
+
     def _row(self, t: int, net: Network, before: Tensor | None, history: History) -> dict:
         """Measure one round: traffic always, clusters where the method has any, scores when due."""
         row = {"round": t, "down": net.down, "up": net.up}
-        server, truth = history.server, self.federation.cluster
+        server, truth, n = history.server, self.federation.cluster, self.federation.clients
         after = self.method.assignment(server)
         if after is not None:
+            ok = isinstance(after, Tensor) and after.shape == (n,) and not after.is_floating_point()
+            require(ok, f"{self.method.name}.assignment", after, f"integers ({n},), the cluster of each client")
             row["sizes"] = metrics.cluster_sizes(after)
             row["clusters"] = len(row["sizes"])
             row["moved"] = 0 if before is None else metrics.moved(before, after)
             if truth is not None:
                 row["ari"], row["nmi"] = metrics.ari(after, truth), metrics.nmi(after, truth)
-        row |= self.method.log(server)
-        return row | self.scoring(t, server, lambda round: self.network(round, history.memory))
+        own = self._own_numbers(server)
+        scores = self.scoring(t, server, lambda round: self.network(round, history.memory))
+        taken = sorted(own.keys() & (row | scores).keys())
+        require(not taken, f"{self.method.name}.log", taken, "names of its own, not those of what is measured")
+        return row | own | scores
+
+    def _own_numbers(self, server: dict) -> dict:
+        """What the method logs, as a history can keep it."""
+        own, who = self.method.log(server), f"{self.method.name}.log"
+        require(isinstance(own, dict), who, own, "a dict of numbers, by name")
+        own = {name: plain(value) for name, value in own.items()}
+        for name, value in own.items():
+            every = value if isinstance(value, list) else [value]
+            kept = all(isinstance(one, bool | int | float | str) for one in every)
+            require(kept, f"{who}: {name}", value, "a number or a text, or a list of such")
+        return own
+
+
+def _starts_by_forking(executor: ProcessPoolExecutor) -> bool:
+    """Whether its workers are copies of this process, in which a GPU that was in use here cannot be used."""
+    return executor._mp_context.get_start_method() == "fork"
 
 
 def simulate(method, federation: Federation, **settings) -> History:
@@ -403,10 +437,12 @@ def check_device(device: str | torch.device) -> None:
 def fitting(model: Model, passing: int) -> int:
     """Clients to train side by side on a GPU, a power of two up to 1024.
 
-    Half of the free memory is theirs. Each takes its weights, gradient, momentum, an anchor and a result, twice to
-    be safe; and three times the numbers that its batch needs in the network (`passing`).
+    Half of the free memory is theirs; what PyTorch holds in reserve is free. Each takes its weights, gradient,
+    momentum, an anchor and a result, twice to be safe; and three times the numbers (`passing`) that its images have
+    and its batch needs in the network.
     """
     free, _ = torch.cuda.mem_get_info(model.device)
+    free += torch.cuda.memory_reserved(model.device) - torch.cuda.memory_allocated(model.device)
     most = free // (2 * (10 * model.size + 3 * passing) * model.dtype.itemsize)
     return 2 ** min(10, max(0, most.bit_length() - 1))
 
