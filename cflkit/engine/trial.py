@@ -22,7 +22,7 @@ from cflkit.data.federation import Samples
 from cflkit.engine.clients import Data, Pixels
 from cflkit.engine.sgd import SGD
 from cflkit.engine.trainer import Trainer, Work, drawing
-from cflkit.models.flat import Model
+from cflkit.models.flat import Model, privately
 
 SIZES = (5, 3)  # images of the two clients: ragged, so that padding shows
 ROUNDS = 2  # the second shows what is kept from the first
@@ -62,7 +62,7 @@ def built(make: Callable[[], nn.Module], model_of: Callable[[Callable], Model]) 
     """
     function = callable(make) and not isinstance(make, nn.Module)
     require(function, "model", make, "a name, or a function that makes a network")
-    with quoting("model", make, "a function that makes a network"):
+    with quoting("model", make, "a function that makes a network"), privately(0):
         one, other = make(), make()
     require(isinstance(one, nn.Module), "model", make, "a name, or a function that makes a network")
     require(one is not other, "model", make, "a function that makes a new network whenever it is called")
@@ -167,7 +167,7 @@ def trains(model: Model, samples: Samples, pixels: Pixels, classes: int, optimis
     require(not unused[0], "model", make, line)
     _need_alike(logits, found, "model", make, "a network that is always evaluated alike: logits are")
     batches = [[np.arange(n)] * tried.epochs for n in SIZES]
-    for trainer in trainers:
+    for trainer in reversed(trainers):  # the reference first: what it cannot do is no other one's fault
         name, value, line = "model", make, "a network that keeps nothing but weights between batches: training"
         if type(trainer) is not Trainer:
             line = f"another one for this network, such as 'lean': {type(trainer).__name__}"

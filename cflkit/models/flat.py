@@ -4,9 +4,10 @@ Clustered methods average, compare, project and cluster weights. With one flat v
 line of linear algebra, and nothing here needs to know about layers except through named spans.
 """
 
+import contextlib
 import copy
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import chain, pairwise
 
 import torch
@@ -19,7 +20,7 @@ from cflkit.checks import require
 
 # what is of the default precision unless one is named, and what is only if it is told of floating-point numbers
 _MADE = (torch.empty, torch.zeros, torch.ones, torch.rand, torch.randn, torch.eye, torch.linspace, torch.logspace)
-_READ = (torch.tensor, torch.as_tensor, torch.asarray, torch.full, torch.arange, torch.scalar_tensor)
+_READ = (torch.tensor, torch.as_tensor, torch.asarray, torch.full, torch.arange, torch.scalar_tensor, torch.normal)
 
 
 class Drawing(TorchDispatchMode):
@@ -45,14 +46,26 @@ class Double(TorchFunctionMode):
     def __torch_function__(self, func, types, args=(), kwargs=None):
         """Name the precision where it is left open; what is read off integers or other tensors stays as it is."""
         kwargs = kwargs or {}
-        open_ = kwargs.get("dtype") is None
-        if open_ and func in _MADE:
-            return func(*args, **{**kwargs, "dtype": torch.float64})
-        made = func(*args, **kwargs)
+        if kwargs.get("dtype") is not None or func not in (*_MADE, *_READ):
+            return func(*args, **kwargs)
+        double = {**kwargs, "dtype": torch.float64}
+        if func in _MADE:
+            return func(*args, **double)
         typed = any(hasattr(value, "dtype") for value in (*args, *kwargs.values()))
-        if open_ and func in _READ and made.is_floating_point() and not typed:
-            return func(*args, **{**kwargs, "dtype": torch.float64})
-        return made
+        if func is torch.normal and not typed:
+            return func(*args, **double)
+        made = func(*args, **kwargs)
+        return func(*args, **double) if made.is_floating_point() and not typed else made
+
+
+@contextlib.contextmanager
+def privately(seed: int) -> Iterator[None]:
+    """Build networks in double precision from a generator of one's own.
+
+    PyTorch's own generator and default precision belong to all threads, and stay as they are.
+    """
+    with Double(), Drawing(torch.Generator().manual_seed(seed)):
+        yield
 
 
 class Model:
@@ -140,8 +153,7 @@ class Model:
 
     def _made(self, seed: int) -> nn.Module:
         """Build in double precision whatever the run's, so that all precisions start alike."""
-        # neither PyTorch's default precision nor its generator is touched: they belong to all threads
-        with Double(), Drawing(torch.Generator().manual_seed(seed)):
+        with privately(seed):
             return self.make()
 
     def fresh(self, seed: int) -> nn.Module:
