@@ -7,6 +7,7 @@ threads, and the seam where a method of one's own meets the engine.
 import enum
 import json
 import multiprocessing
+import pickle
 import re
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -18,13 +19,14 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from sklearn import metrics
 from torch import nn
 from torchvision.ops import StochasticDepth
 
 from cflkit import SGD, federation, images, rng, simulate
 from cflkit.checks import Checked, Count, plain
 from cflkit.engine.simulation import Simulation
-from cflkit.methods import IFCA, Ditto, FedAvg, FedProx, StoCFL
+from cflkit.methods import IFCA, Ditto, FedAvg, FedProx, LocalOnly, StoCFL
 from cflkit.models import build
 from cflkit.models.flat import Model, privately
 from cflkit.testing.pretend import gpu
@@ -772,3 +774,38 @@ def test_processes_that_fork_are_refused_with_a_gpu(fed):
                     assert "an executor that forks" in str(line)
     with ProcessPoolExecutor(1, multiprocessing.get_context("fork")) as pool:
         assert Simulation(FedAvg(), fed, executor=pool, **settings | {"device": "cpu"}).workers == 1
+
+
+# ---------------------------------------------------------------------- what a run leaves
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("make", ["mlp8", RIGHT["tied layers"], RIGHT["batch norm"], DRAWING["dropout"]], ids=str)
+def test_trained_networks_come_out_of_a_run_and_score_what_it_says(make, dtype, fed):
+    history = simulate(IFCA(k=2), fed, model=make, local=LOCAL, dtype=dtype, rounds=2, progress=False)
+    nets, confusions, right = history.models(), history.confusions(), []
+    assert len(nets) == 3 and len(set(map(id, nets))) <= 2  # three clients share two models
+    for client, net in enumerate(nets):
+        rows, y = fed.test.rows(int(fed.test_of[client]))
+        guess = net(fed.test.pool[rows].to(getattr(torch, dtype)) / fed.scale).argmax(1)
+        assert np.array_equal(confusions[client], metrics.confusion_matrix(y, guess, labels=range(3)))
+        right.append(float((guess == y).double().mean()))
+        assert not net.training and all(p.dtype == getattr(torch, dtype) for p in net.parameters())
+    assert history.final["accuracy"] == pytest.approx(np.mean(right))
+    before = history.server["models"].clone()
+    with torch.no_grad():
+        next(nets[0].parameters()).zero_()
+    assert torch.equal(history.server["models"], before) and len(history.models(torch.tensor([1]))) == 1
+
+
+def test_personal_networks_come_out_too_and_what_has_none_says_so(fed):
+    settings = {"model": "mlp8", "local": LOCAL, **QUIET}
+    history = simulate(Ditto(lam=0.1), fed, **settings)
+    own, served = history.models(personal=True), history.models()
+    kept = [history.memory.get("personal", i) for i in range(3)]
+    for net, vector in zip(own, kept, strict=True):
+        assert torch.equal(nn.utils.parameters_to_vector(net.parameters()), vector)
+    assert served[0] is served[2] and not torch.equal(served[0].hidden.weight, own[0].hidden.weight)
+    assert "personal models" in str(refusal(simulate(FedAvg(), fed, **settings).models, personal=True))
+    assert "served models" in str(refusal(simulate(LocalOnly(), fed, **settings).models))
+    odd = simulate(replaced(predict=lambda self, model, vector, x: 2 * model.forward(vector, x)), fed, **settings)
+    assert "predicts by a network alone" in str(refusal(odd.models)) and odd.confusions().shape == (3, 3, 3)
+    assert "run = None" in str(refusal(pickle.loads(pickle.dumps(history)).models))

@@ -18,6 +18,7 @@ from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from tqdm import tqdm
@@ -34,6 +35,7 @@ from cflkit.engine.history import History
 from cflkit.engine.local import Site
 from cflkit.engine.memory import Memory
 from cflkit.engine.network import Network, Task
+from cflkit.engine.rows import Pick, Rows
 from cflkit.engine.sgd import SGD
 from cflkit.models import Model, build
 
@@ -297,6 +299,7 @@ class Simulation(Checked):
 
     def _run(self, kept: Checkpoint | None, after: Callable[[History], object] | None) -> History:
         history = (kept and kept.load()) or self._start(kept)
+        history.run = self
         # once is for good, also for a run that goes on
         self.scorer.diverged = any(row.get("diverged") for row in history.rounds)
         done = len(history.rounds) - 1
@@ -357,6 +360,29 @@ class Simulation(Checked):
             everybody[clients] = torch.from_numpy(values)
             each[name] = everybody.tolist()
         return each
+
+    def models(self, history: History, clients: Tensor | None = None, personal: bool = False) -> list[nn.Module]:
+        """What :meth:`History.models` gives."""
+        usual = type(self.method).predict.__qualname__ == "Method.predict"  # which is above this floor
+        require(usual, "method", self.method.name, "one that predicts by a network alone; this one does more")
+        found = self._vectors(history, clients, personal)
+        picked = found if isinstance(found, Pick) else Pick(found[:], torch.arange(len(found)))
+        made = {k: self.model.bound(picked.table[k].clone()).eval() for k in set(picked.index.tolist())}
+        return [made[k] for k in picked.index.tolist()]
+
+    def confusions(self, history: History, clients: Tensor | None = None) -> np.ndarray:
+        """What :meth:`History.confusions` gives."""
+        clients = torch.arange(self.federation.clients) if clients is None else clients
+        return self.scorer.confusions(self._vectors(history, clients, False), clients)
+
+    def _vectors(self, history: History, clients: Tensor | None, personal: bool) -> Pick | Rows | Tensor:
+        """The vectors that serve clients at the end, or that they keep."""
+        clients = torch.arange(self.federation.clients) if clients is None else clients
+        net = self.network(self.rounds + 1, history.memory)  # as for scores
+        give, what = (self.method.personal, "personal models") if personal else (self.method.serve, "served models")
+        found = give(history.server, clients, net)
+        require(found is not None, "method", self.method.name, f"one that has {what}")
+        return found
 
     @cached_property
     def site(self) -> Site:
