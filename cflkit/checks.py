@@ -8,10 +8,12 @@ Parameters are declared once, as annotations of a dataclass, and checked before 
         average: Literal["model", "gradient"] = "model"
 """
 
+import contextlib
 import difflib
 import math
+import re
 import types
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from functools import cache
 from numbers import Integral, Real
@@ -30,6 +32,25 @@ def require(ok: bool, name: str, value: object, allowed: str) -> None:
 def distinct(name: str, value: object, seen: Sequence) -> None:
     """Require that no two true clusters show the same; `seen` is what each of them shows."""
     require(len(set(seen)) == len(seen), name, value, "all different, or two true clusters would be one")
+
+
+@contextlib.contextmanager
+def enough_memory(what: str) -> Iterator[None]:
+    """Say in one line that there is too little memory for something; PyTorch tells it in many words.
+
+    Raises
+    ------
+    MemoryError
+        In place of PyTorch's own error.
+    """
+    try:
+        yield
+    except RuntimeError as error:  # of a GPU, too, which has a class of its own below this one
+        if not re.search("can't allocate memory|out of memory", str(error)):
+            raise
+        size = re.search(r"allocate (\d+ bytes|[\d.]+ .iB)", str(error))
+        wanted = f", of which {size[1]} more are wanted" if size else ""
+        raise MemoryError(f"{what}: too little memory{wanted}") from error
 
 
 # ---------------------------------------------------------------------- declared once

@@ -24,7 +24,7 @@ from torch import nn
 from torchvision.ops import StochasticDepth
 
 from cflkit import SGD, federation, images, rng, simulate
-from cflkit.checks import Checked, Count, plain
+from cflkit.checks import Checked, Count, enough_memory, plain
 from cflkit.engine.simulation import Simulation
 from cflkit.methods import IFCA, Ditto, FedAvg, FedProx, LocalOnly, StoCFL
 from cflkit.models import build
@@ -809,3 +809,17 @@ def test_personal_networks_come_out_too_and_what_has_none_says_so(fed):
     odd = simulate(replaced(predict=lambda self, model, vector, x: 2 * model.forward(vector, x)), fed, **settings)
     assert "predicts by a network alone" in str(refusal(odd.models)) and odd.confusions().shape == (3, 3, 3)
     assert "run = None" in str(refusal(pickle.loads(pickle.dumps(history)).models))
+
+
+def test_too_little_memory_is_called_so(fed):
+    for room in (lambda: torch.empty(2**55), lambda: torch.empty(2**55, dtype=torch.uint8)):
+        with pytest.raises(MemoryError, match=r"^work: too little memory, of which \d+ bytes more are wanted$"), \
+                enough_memory("work"):  # fmt: skip
+            room()
+    with pytest.raises(MemoryError, match=r"^work: too little memory$"), enough_memory("work"):
+        raise RuntimeError("CUDA out of memory")
+    with pytest.raises(RuntimeError, match="other"), enough_memory("work"):
+        raise RuntimeError("other")
+    method = replaced(client=lambda *_: {"model": torch.empty(2**55)})
+    with pytest.raises(MemoryError, match=r"^mine with a chunk of 5: too little memory"):
+        simulate(method, fed, model="mlp8", local=LOCAL, chunk=5, **QUIET)

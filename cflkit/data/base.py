@@ -16,6 +16,7 @@ from cflkit.checks import (
     Range,
     Some,
     declared,
+    enough_memory,
     known,
     parameters,
     require,
@@ -79,7 +80,8 @@ class Builder(Checked):
             require(option in options or default is not MISSING, option, None, f"given: {allowed}")
         builder = cls(**options)
         declared("images", images, Some[Images] if builder.joins else Images)
-        return builder.make(images)
+        with enough_memory(f"{cls.name} federation"):
+            return builder.make(images)
 
     def make(self, images: Images) -> Federation:
         """Divide images that are known to be such."""

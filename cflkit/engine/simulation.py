@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from cflkit import rng
-from cflkit.checks import Checked, Count, Fraction, Natural, declared, plain, require
+from cflkit.checks import Checked, Count, Fraction, Natural, declared, enough_memory, plain, require
 from cflkit.data.federation import Federation
 from cflkit.engine import fast, metrics, trial
 from cflkit.engine.checkpoint import Checkpoint, fingerprint
@@ -290,6 +290,10 @@ class Simulation(Checked):
         BusyError
             If another process is at work on the checkpoint.
         """
+        with enough_memory(f"{self.method.name} with a chunk of {self.chunk}"):
+            return self._resumed(after)
+
+    def _resumed(self, after: Callable[[History], object] | None) -> History:
         if self.checkpoint is None:
             return self._run(None, after)
         config = self.config | {"images": contents(self.federation)}

@@ -127,7 +127,6 @@ class Model:
         every = [(name, first.setdefault(id(tensor), name)) for name, tensor in _named(self.module)]
         self._others = [(name, other) for name, other in every if name != other]
         self._quick = quicken(copy.deepcopy(self.module)) if quicken else self.module
-        self._recurrent = [name for name, m in self.module.named_modules() if isinstance(m, nn.RNNBase)]
         self._skeletons = [self._skeleton(module) for module in (self.module, self._quick)]
         self._threads = threading.local()
         tensors = dict(self.module.named_parameters()) | dict(self.module.named_buffers())
@@ -231,9 +230,6 @@ class Model:
                 owner._buffers[attribute] = view
         for name, other in self._others:
             _put(module, name, _get(module, other))
-        for name in self._recurrent:  # it has a list of its weights besides
-            layer = module.get_submodule(name)
-            layer._flat_weights = [getattr(layer, weight) for weight in layer._flat_weights_names]
         return module
 
 
