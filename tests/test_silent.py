@@ -823,3 +823,10 @@ def test_too_little_memory_is_called_so(fed):
     method = replaced(client=lambda *_: {"model": torch.empty(2**55)})
     with pytest.raises(MemoryError, match=r"^mine with a chunk of 5: too little memory"):
         simulate(method, fed, model="mlp8", local=LOCAL, chunk=5, **QUIET)
+
+
+def test_what_was_found_out_of_a_network_travels_with_it():
+    for draws in (True, False):
+        model = Model(mlp)
+        model.draws = draws
+        assert pickle.loads(pickle.dumps(model)).draws is draws
