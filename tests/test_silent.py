@@ -25,6 +25,7 @@ from torchvision.ops import StochasticDepth
 
 from cflkit import SGD, federation, images, rng, simulate
 from cflkit.checks import Checked, Count, enough_memory, plain
+from cflkit.engine.rows import add_times, within
 from cflkit.engine.simulation import Simulation
 from cflkit.methods import IFCA, Ditto, FedAvg, FedProx, LocalOnly, StoCFL
 from cflkit.models import build
@@ -223,6 +224,9 @@ RIGHT = {
     "prelu": through(nn.PReLU),
     "a list of parameters": lambda: Net(lambda net, h: h * net.p[0], p=nn.ParameterList([torch.ones(8)])),
     "a row of layers": row(wide, nn.ReLU, out),
+    "tied rows of layers": having(row(wide, nn.ReLU, wide, nn.ReLU, out),
+                                  lambda net: setattr(net[3], "weight", net[1].weight)),
+    "a norm of one's own": through(partial(Doubled, 8, track_running_stats=False)),
     "a package's network in a function": mlp,
 }
 DRAWING = {
@@ -244,15 +248,12 @@ EITHER = {  # right where it is trained, refused by a trainer that could not
     "a decision by numbers": hidden(lambda net, h: h * 2 if h.sum() > 0 else h),
     "LSTM": Rows,
     "the batch's mean": hidden(lambda net, h: h - h.mean(0)),
-    "a norm of one's own": through(partial(Doubled, 8, track_running_stats=False)),
     "a hook": having(mlp, lambda net: net.hidden.register_forward_hook(lambda layer, given, out: 2 * out)),
     "a hook in a row of layers": having(row(wide, nn.ReLU, out), lambda net: net[1].register_forward_pre_hook(
         lambda layer, given: (3 * given[0],))),
     "another layer in a known network": having(mlp, lambda net: setattr(
         net, "hidden", nn.utils.parametrizations.weight_norm(nn.Linear(16, 8)))),
     "one more layer": having(mlp, lambda net: setattr(net, "decision", nn.Sequential(net.decision, nn.Tanh()))),
-    "tied rows of layers": having(row(wide, nn.ReLU, wide, nn.ReLU, out),
-                                  lambda net: setattr(net[3], "weight", net[1].weight)),
 }  # fmt: skip
 WRONG = {
     "cumulative batch norm": (through(partial(nn.BatchNorm1d, 8, momentum=None)), "layer.0.running_mean"),
@@ -606,6 +607,8 @@ STEEP = [
     (FedAvg(), SGD(1e20, 4, batch_size=5, momentum=0.9, nesterov=True, weight_decay=1e10)),
     (FedAvg(), SGD(1e3, 9, batch_size=5, weight_decay=0.1)),
     (Ditto(lam=1e4), SGD(0.1, 9)),
+    (FedAvg(), SGD(1e10, 2, weight_decay=1e9)),
+    (FedAvg(), SGD(1e9, 2, weight_decay=1e10, nesterov=True, momentum=0.1)),
 ]
 
 
@@ -625,11 +628,12 @@ def test_what_overflows_ends_as_in_the_reference(case, dtype):
 
 
 def test_a_factor_beyond_single_precision_is_infinite():
-    from cflkit.engine.rows import within
-
     found = [within(x, torch.float32) for x in (3e38, -3e38, 4e38, -1e300, 0.0)]
     assert found == [3e38, -3e38, float("inf"), float("-inf"), 0.0] and within(1e300, torch.float64) == 1e300
     assert np.isnan(within(float("nan"), torch.float32))
+    total = torch.ones(3)
+    add_times(total, torch.tensor([1e-3, 1.0, 0.0]), 1e39)
+    assert total.tolist() == [pytest.approx(1e36), float("inf"), 1.0]
 
 
 @dataclass(frozen=True)

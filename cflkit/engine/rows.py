@@ -158,6 +158,14 @@ def within(number: float, dtype: torch.dtype) -> float:
     return math.copysign(math.inf, number) if abs(number) > torch.finfo(dtype).max else number
 
 
+def add_times(to: Tensor, vector: Tensor, number: float) -> None:
+    """Add a vector times a number, in place; the product may fit the precision where the number does not."""
+    if abs(number) > torch.finfo(to.dtype).max:
+        to.add_(vector.double().mul_(number).to(to.dtype))
+    else:
+        to.add_(vector, alpha=number)
+
+
 def part(rows: Part | Tensor) -> Part:
     """Rows of a chunk, wrapped if they come as a tensor."""
     return Dense(rows) if isinstance(rows, Tensor) else rows

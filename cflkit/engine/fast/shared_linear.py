@@ -39,7 +39,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from cflkit.engine.gemm import add_product, linear
-from cflkit.engine.rows import Dense, Part, Pick, pick, scale, within
+from cflkit.engine.rows import Dense, Part, Pick, add_times, pick, scale, within
 from cflkit.engine.trainer import Trainer, Work
 from cflkit.models.networks import MLP
 
@@ -235,7 +235,7 @@ class Factored(Part):
                 share[group, r] = share.get((group, r), 0.0) + weight * c
             for (group, r), c in share.items():
                 if c != 0:
-                    total[group, :first].add_(base.table[r][:first], alpha=within(c, self.dtype))
+                    add_times(total[group, :first], base.table[r][:first], c)
         sizes = torch.tensor([span.stop - span.start for span in self.spans], device=self.a.device)
         by_image = self.a.new_tensor(weights).repeat_interleave(sizes)
         for group in dict.fromkeys(groups):
