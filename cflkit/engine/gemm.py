@@ -77,9 +77,9 @@ class Linear(nn.Linear):
 
     @classmethod
     def over(cls, layer: nn.Linear) -> "Linear":
-        """The same layer, over the same weights."""
-        new = cls(layer.in_features, layer.out_features, layer.bias is not None, device="meta")
-        new.weight, new.bias = layer.weight, layer.bias
+        """The same layer, over the same weights, with all that hooks on to it."""
+        new = cls.__new__(cls)
+        new.__dict__ = dict(layer.__dict__)
         return new
 
     def forward(self, x: Tensor) -> Tensor:
