@@ -152,7 +152,7 @@ test-browser: $(BROWSER) book  ## every page in Chromium, light and dark, wide a
 	@$(PYTEST) -n $(JOBS) -m browser tests/test_browser.py
 
 test-course: $(COURSE)  ## the course: solutions, planted mistakes, submissions that misbehave, leaks
-	@$(PYTEST) -n $(JOBS) --dist loadfile -m course tests
+	@$(PYTEST) -n $(JOBS) --dist loadgroup -m course tests
 
 check-links: env  ## follow the links that leave the book (needs a network)
 	@$(BUILD) --builder linkcheck

@@ -24,29 +24,54 @@ STUDENTS = ["tom", "ada", "bob", "eve", "kim", "joe", "sue", "max"]
 
 
 class Inside(judge.Student):
-    """A student whose functions are here, in this process: for solutions that we wrote ourselves."""
+    """A student whose functions are here, in this process: for solutions that we wrote ourselves.
+
+    As in the grader's forks, each request meets the functions as the cells left them.
+    """
 
     def __init__(self, cells: list[tuple[str, str]], id: str):
-        self.names, self.id, self.named = {"__name__": "__main__", "print": lambda *_: None}, id, id
-        for name, code in cells:
+        self.names, self.id, self.named, self.hung = (
+            {"__name__": "__main__", "print": lambda *_: None},
+            id,
+            id,
+            False,
+        )
+        self.cells = [(name, compile(code, name, "exec")) for name, code in cells if compiles(code)]
+        self.run(self.cells, self.names)
+        self.cells = [
+            each
+            for each in self.cells
+            if each[0] not in ("parameters", "measure", "tensors") and not each[0].startswith("code")
+        ]
+
+    def run(self, cells, names):
+        for _, code in cells:
             try:
-                exec(compile(code, name, "exec"), self.names)
+                exec(code, names)
             except Exception:  # as in a notebook: the next cell is run all the same
                 continue
             finally:
-                self.names["student"] = id
+                names["student"] = self.id
 
     def _ask(self, request, functions=()):
         try:
-            value = self.names[request["name"]]
-            if "arguments" in request:
-                arguments = talk.unpack(request["arguments"], lambda number: functions[number])
-                value = value(*arguments)
-                if "keeps" in request:
-                    value = talk.pack(arguments) == request["arguments"]
-            return {"value": talk.pack(value)}
+            names = dict(self.names)
+            if "calls" not in request:
+                return {"value": talk.pack(names[request["name"]])}
+            self.run(self.cells, names)
+            given = [talk.unpack(each, lambda number: functions[number]) for each in request["calls"]]
+            values = [talk.pack(names[request["name"]](*given[number])) for number in request["order"]]
+            return {"values": values, "left": None if request["asks"] else talk.pack(given)}
         except Exception as error:
-            return {"error": {"type": type(error).__name__, "line": None, "text": str(error)}}
+            return {"error": {"type": judge.nearest(error), "line": None, "text": str(error)}}
+
+
+def compiles(code: str) -> bool:
+    try:
+        compile(code, "cell", "exec")
+    except SyntaxError:
+        return False
+    return True
 
 
 def cells(assignment: str, part: str = "solution", change: dict | None = None) -> list[tuple[str, str]]:
@@ -92,10 +117,53 @@ def test_planted_mistakes_get_exactly_their_points(assignment):
     planted, full = mistakes(assignment), tasks_of(assignment)
     assert len(planted) >= 6
     assert {"hunt", "measure"} <= {each["task"] for each in planted}
-    for each in planted:
-        got, lines = points(assignment, cells(assignment, change=each))
+    for number, each in enumerate(planted):
+        got, lines = points(assignment, cells(assignment, change=each), STUDENTS[number % 3])
         assert got == full | each["points"], (each["mistake"], lines)
         assert sum(got.values()) < 20, f"{each['mistake']} costs nothing"
+
+
+SINGLE = """
+def single(function):
+    def called(*given):
+        return function(*(one(each) for each in given))
+    return called
+def one(each):
+    if isinstance(each, list):
+        return [one(item) for item in each]
+    return each.float() if isinstance(each, torch.Tensor) and each.is_floating_point() else each
+"""
+
+
+@pytest.mark.parametrize("assignment", names())
+def test_single_precision_is_right_too(assignment):
+    functions = [task for task in tasks_of(assignment) if task not in ("hunt", "measure")]
+    code = [*cells(assignment), ("single", SINGLE + "".join(f"{name} = single({name})\n" for name in functions))]
+    for student in STUDENTS[:3]:
+        assert points(assignment, code, student) == (tasks_of(assignment), [])
+
+
+TRIVIAL = [
+    "1.0",
+    "0.0",
+    "given[0]",
+    "torch.zeros_like(given[0])",
+    "torch.ones_like(given[0])",
+    "[0] * len(given[0])",
+    "given[-1]",
+    "torch.zeros(len(given[0]))",
+    "torch.ones(len(given[0])).long()",
+    "given[1]",
+]
+
+
+@pytest.mark.parametrize("assignment", names())
+def test_functions_that_do_nothing_get_nothing(assignment):
+    functions = [task for task in tasks_of(assignment) if task not in ("hunt", "measure")]
+    for result in TRIVIAL:
+        code = [*cells(assignment)[:2], *((name, f"def {name}(*given): return {result}") for name in functions)]
+        got, _ = points(assignment, code)
+        assert sum(got.values()) == 0, (result, got)
 
 
 @pytest.mark.parametrize("assignment", names())
@@ -198,9 +266,14 @@ def leaks(paths) -> list[str]:
 
 
 def test_no_solution_in_what_students_get(tmp_path):
-    paths = [*(ROOT / "book").glob("*.ipynb"), *(ROOT / "book").glob("*.md"), *(ROOT / "cflkit").rglob("*.py"),
-             ROOT / "course" / "student.md", *(ROOT / "_build" / "html").rglob("*.html"),
-             *(ROOT / "_build" / "html").glob("searchindex.js")]  # fmt: skip
+    paths = [
+        *(ROOT / "book").glob("*.ipynb"),
+        *(ROOT / "book").glob("*.md"),
+        *(ROOT / "cflkit").rglob("*.py"),
+        ROOT / "course" / "student.md",
+        *(ROOT / "_build" / "html").rglob("*.html"),
+        *(ROOT / "_build" / "html").glob("searchindex.js"),
+    ]
     for name in names():
         release = tmp_path / f"{name}.md"
         release.write_text("\n".join(cell.source for cell in notebook(load(name), "release").cells))
