@@ -1,6 +1,8 @@
 """What the hidden tests are written with: ``course/checks/a1.py`` and the others hold the tests themselves."""
 
+import base64
 import importlib
+import io
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -79,7 +81,7 @@ class Reference:
         self._assignment, self._answers = assignment, {}
         self._names = {"__name__": "__main__", "print": lambda *_: None}
         for cell in assignment.cells:
-            if cell.kind in ("code", "task") and cell.id not in ("student", "parameters", "measure"):
+            if cell.kind in ("code", "task", "earlier") and cell.id not in ("student", "parameters", "measure"):
                 self._run(cell.solution, self._names)
 
     def _run(self, code: str, names: dict) -> None:
@@ -87,6 +89,23 @@ class Reference:
 
     def __getattr__(self, name: str):
         return self._names[name]
+
+    def pictures(self) -> dict[str, str]:
+        """Return what the assignment's pictures show with right functions: PNG, in base64."""
+        import matplotlib
+
+        matplotlib.use("agg")
+        from matplotlib import pyplot
+
+        found, names = {}, dict(self._names)
+        for cell in self._assignment.cells:
+            if cell.kind == "picture":
+                self._run(cell.text, names)
+                data = io.BytesIO()
+                pyplot.savefig(data, format="png", dpi=64)
+                pyplot.close("all")
+                found[cell.id] = base64.b64encode(data.getvalue()).decode()
+        return found
 
     def answer(self, student: str) -> dict[str, float]:
         """Return what the measurement of `student` gives."""

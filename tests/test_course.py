@@ -16,6 +16,7 @@ from cflkit.methods import graph_layers, stocfl
 from course import judge, talk
 from course.checking import Reference, checks_of, tasks_of
 from course.notebooks import notebook
+from course.inside import Inside, cells, points
 from course.source import STUB, load, names
 
 pytestmark = [pytest.mark.course, pytest.mark.timeout(800)]
@@ -23,83 +24,12 @@ ROOT = Path(__file__).resolve().parent.parent
 STUDENTS = ["tom", "ada", "bob", "eve", "kim", "joe", "sue", "max"]
 
 
-class Inside(judge.Student):
-    """A student whose functions are here, in this process: for solutions that we wrote ourselves.
-
-    As in the grader's forks, each request meets the functions as the cells left them.
-    """
-
-    def __init__(self, cells: list[tuple[str, str]], id: str):
-        self.names, self.id, self.named, self.hung = (
-            {"__name__": "__main__", "print": lambda *_: None},
-            id,
-            id,
-            False,
-        )
-        self.cells = [(name, compile(code, name, "exec")) for name, code in cells if compiles(code)]
-        self.run(self.cells, self.names)
-        self.cells = [
-            each
-            for each in self.cells
-            if each[0] not in ("parameters", "measure", "tensors") and not each[0].startswith("code")
-        ]
-
-    def run(self, cells, names):
-        for _, code in cells:
-            try:
-                exec(code, names)
-            except Exception:  # as in a notebook: the next cell is run all the same
-                continue
-            finally:
-                names["student"] = self.id
-
-    def _ask(self, request, functions=()):
-        try:
-            names = dict(self.names)
-            if "calls" not in request:
-                return {"value": talk.pack(names[request["name"]])}
-            self.run(self.cells, names)
-            given = [talk.unpack(each, lambda number: functions[number]) for each in request["calls"]]
-            values = [talk.pack(names[request["name"]](*given[number])) for number in request["order"]]
-            return {"values": values, "left": None if request["asks"] else talk.pack(given)}
-        except Exception as error:
-            return {"error": {"type": judge.nearest(error), "line": None, "text": str(error)}}
-
-
-def compiles(code: str) -> bool:
-    try:
-        compile(code, "cell", "exec")
-    except SyntaxError:
-        return False
-    return True
-
-
-def cells(assignment: str, part: str = "solution", change: dict | None = None) -> list[tuple[str, str]]:
-    """The code of a part of an assignment, by cell; a planted mistake may have changed one."""
-    found = []
-    for cell in load(assignment).cells:
-        if cell.kind in ("code", "task"):
-            code = getattr(cell, part)
-            if change and (cell.kind, cell.id) == ("task", change["task"]):
-                assert code.count(change["from"]) == 1, f"{assignment}, {change['mistake']}: no such text"
-                code = code.replace(change["from"], change["to"])
-            found.append((cell.id, code))
-    return found
-
-
-def points(assignment: str, code: list[tuple[str, str]], id: str = "tom") -> tuple[dict[str, int], list[str]]:
-    """Points by task, and what was lost."""
-    result = judge.Result(id, assignment, dict.fromkeys(checks_of(assignment), "it was not run"))
-    judge.test(result, Inside(code, id))
-    return result.points, [line for task in result.points for line in result.report(task)]
-
-
 def mistakes(assignment: str) -> list[dict]:
     return yaml.safe_load((ROOT / "course" / "wrong" / f"{assignment}.yaml").read_text())
 
 
-def test_there_are_six_assignments_of_twenty_and_five_points():
-    assert names() == ["a1", "a2", "a3", "a4", "a5", "a6"]
+def test_assignments_have_twenty_and_five_points():
+    assert names() == [f"a{k}" for k in range(1, len(names()) + 1)] and len(names()) >= 7
     for name in names():
         written = sum(cell.points for cell in load(name).cells)
         assert (sum(tasks_of(name).values()), written) == (20, 5), name
@@ -118,7 +48,11 @@ def test_planted_mistakes_get_exactly_their_points(assignment):
     assert len(planted) >= 6
     assert {"hunt", "measure"} <= {each["task"] for each in planted}
     for number, each in enumerate(planted):
-        got, lines = points(assignment, cells(assignment, change=each), STUDENTS[number % 3])
+        got, lines = points(
+            assignment,
+            cells(assignment, change=each),
+            STUDENTS[number % 3 if "measure" not in each["points"] else 0],
+        )
         assert got == full | each["points"], (each["mistake"], lines)
         assert sum(got.values()) < 20, f"{each['mistake']} costs nothing"
 
@@ -181,12 +115,13 @@ def test_visible_tests_accept_the_solution_and_refuse_the_release(assignment):
 def test_stubs_occur_in_their_solutions_and_names_are_stable(assignment):
     source = load(assignment)
     for cell in source.cells:
-        if cell.kind == "task":
+        if cell.kind in ("task", "earlier"):
             solution = iter(cell.solution.splitlines())
             kept = [line for line in cell.release.splitlines() if line.strip() != STUB]
             assert all(line in solution for line in kept), (cell.id, kept)
             assert cell.release.count(STUB) == cell.text.count("### BEGIN SOLUTION") == 1
-    found = [judge.grade_id(cell) for cell in notebook(source, "source").cells if judge.grade_id(cell)]
+    found = [name for cell in notebook(source, "source").cells if (name := judge.grade_id(cell))]
+    found = [name for name in found if not name.startswith("earlier-")]
     tasks = list(tasks_of(assignment))
     assert sorted(found) == sorted([*tasks, *(f"test-{task}" for task in tasks), "written"])
 
@@ -204,12 +139,27 @@ def test_model_solutions_agree_with_the_package():
     assert torch.allclose(a6.adjacency(V, 0.5), graph, atol=1e-9)
 
 
+@pytest.mark.parametrize("assignment", names())
+def test_pictures_are_drawn_by_right_functions_and_come_with_the_release(assignment):
+    drawn = Reference(load(assignment)).pictures()
+    assert drawn and all(len(picture) > 8000 for picture in drawn.values())
+    release = notebook(load(assignment), "release", drawn)
+    assert [cell.attachments for cell in release.cells if "attachments" in cell] == [
+        {f"{name}.png": {"image/png": picture}} for name, picture in drawn.items()
+    ]
+    used = {cell.id for cell in load(assignment).cells if cell.kind == "earlier"}
+    code = " ".join(cell.text for cell in load(assignment).cells if cell.kind == "picture")
+    asked = used | (set(tasks_of(assignment)) - {"hunt", "measure"})
+    assert all(f"{name}(" in code for name in used) and any(f"{name}(" in code for name in asked - used)
+
+
 SIGHT = {  # what every student must see in the own numbers, whatever they are
     "a1": lambda a: 0.3 < a["skew"] < 0.8 and a["accuracy"] > 0.8,
     "a2": lambda a: 0.3 < a["ari"] <= 1 and 0.005 < a["spread"] < 0.3,
     "a3": lambda a: a["chained"] > a["parallel"] + 0.05,
     "a4": lambda a: a["own"] > a["others"] + 0.1,
     "a5": lambda a: a["lcfed_ari"] > a["fesem_ari"] + 0.1 and a["lcfed_moved"] > a["fesem_moved"],
+    "a7": lambda a: a["labels"] > a["rotation"] + 0.1 and a["fair_rotation"] > a["fair_labels"] + 0.05,
     "a6": lambda a: a["attributes"] > a["majority"] + 0.03,
 }
 

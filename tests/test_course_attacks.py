@@ -17,6 +17,7 @@ from test_course_grading import ROOT, follow, graded, handed, notes
 
 from course import checking, judge, sandbox
 from course.checking import checks_of
+from course.inside import Inside
 from course.source import load, names
 
 pytestmark = [

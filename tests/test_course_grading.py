@@ -16,10 +16,11 @@ from nbformat.v4 import new_code_cell, new_markdown_cell
 
 pytest.importorskip("nbgrader", reason="the course needs requirements-course.txt")
 
-from test_course import leaks, mistakes, points
+from test_course import leaks, mistakes
 
 from course import grade, judge, sandbox
 from course.checking import Wrong, checks_of, pure, same, tasks_of
+from course.inside import points
 from course.notebooks import notebook
 from course.source import load, names
 
