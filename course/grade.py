@@ -29,7 +29,7 @@ from nbgrader.api import Gradebook
 from nbgrader.apps import NbGraderAPI
 from nbgrader.preprocessors import AssignLatePenalties, LimitOutput, OverwriteCells, SaveAutoGrades
 
-from course import judge, sandbox
+from course import export, judge, sandbox
 from course.build import AUTOMATIC, HOME, WRITTEN, config
 from course.checking import checks_of
 from course.collect import Roster, Submission, collect
@@ -42,7 +42,7 @@ POLICY = (
     "style-src 'unsafe-inline'; font-src data:\">"
 )
 ELSEWHERE = re.compile(r'<img\b(?![^>]*\bsrc="data:)[^>]*>', re.IGNORECASE)
-COLUMNS = ["student", "assignment", "automatic", "of", "written", "written of", "notes"]
+COLUMNS = ["student", "assignment", "automatic", "of", "written", "written of", "late", "total", "notes"]
 FEEDBACK_SECONDS = 120
 BACK = "the feedback could not be written; the points count"
 
@@ -80,9 +80,14 @@ def book(result: Result, written: str) -> None:
         done = step()
         if done and not done["success"]:
             raise RuntimeError(f"nbgrader says\n{done['log']}")
+    finish(student, name, result.notes)
+
+
+def finish(student: str, name: str, notes: list[str]) -> None:
+    """Take from a feedback page what would ask the network, and let it begin with the notes."""
     page = HOME / "feedback" / student / name / f"{name}.html"
     text = OUTSIDE.sub("", page.read_text("utf-8")).replace("<head>", f"<head>{POLICY}", 1)
-    replaced(page, with_notes(text, result.notes))
+    replaced(page, with_notes(text, notes))
 
 
 def by_hand(student: str, name: str, written: str) -> None:
@@ -139,61 +144,66 @@ def kept() -> dict[tuple[str, str], dict[str, str]]:
         return {(row["student"], row["assignment"]): row for row in csv.DictReader(file)}
 
 
-def write_marks(results: list[Result], left_out: list[Submission]) -> None:
-    """Write the table of marks and that of tests; what stands in the column ``written`` is kept."""
+def write_marks(
+    results: list[Result],
+    left_out: list[Submission],
+    late: export.Late,
+    when: dict[tuple[str, str], str],
+    people: dict[str, dict[str, str]],
+) -> None:
+    """Write the tables of marks and of tests, and what other systems import; the column ``written`` is kept."""
     rows = kept()
-    for r in results:
-        old = rows.get((r.student, r.assignment), {})
-        rows[r.student, r.assignment] = dict(
-            zip(
-                COLUMNS,
-                (r.student, r.assignment, r.total, AUTOMATIC, old.get("written", ""), WRITTEN, "; ".join(r.notes)),
-                strict=True,
-            )
-        )
-    fresh, graded = {}, {(r.student, r.assignment) for r in results}
+
+    def row(student: str, name: str, automatic: int | str, notes: list[str]) -> dict[str, str]:
+        old, known = rows.get((student, name), {}), bool(name)
+        values = [
+            student,
+            name,
+            automatic,
+            AUTOMATIC if known else "",
+            old.get("written", ""),
+            WRITTEN if known else "",
+        ]
+        values += [when.get((student, name), old.get("late", "")), "", "; ".join(notes)]
+        return dict(zip(COLUMNS, map(str, values), strict=True))
+
+    fresh = {(r.student, r.assignment): row(r.student, r.assignment, r.total, r.notes) for r in results}
     for each in left_out:
         key = (each.student, each.assignment)
-        row = (
-            rows[key]
-            if key in graded
-            else fresh.setdefault(
-                key,
-                dict(
-                    zip(
-                        COLUMNS,
-                        (
-                            *key,
-                            0 if all(key) else "",
-                            AUTOMATIC if each.assignment else "",
-                            rows.get(key, {}).get("written", ""),
-                            WRITTEN if each.assignment else "",
-                            "",
-                        ),
-                        strict=True,
-                    )
-                ),
-            )
-        )
-        row["notes"] = "; ".join(filter(None, (row["notes"], each.note)))
+        found = fresh.setdefault(key, row(*key, 0 if all(key) else "", []))
+        found["notes"] = "; ".join(filter(None, (found["notes"], each.note)))
     rows |= fresh
+    late.totals(rows)
     replaced(
         HOME / "marks.csv",
-        table(
-            (
-                [rows[key].get(c) or "" if c != "automatic" else rows[key][c] for c in COLUMNS]
-                for key in sorted(rows)
-            ),
-            COLUMNS,
-        ),
+        table(([rows[key].get(column, "") for column in COLUMNS] for key in sorted(rows)), COLUMNS),
     )
-    lines = (
-        (r.student, r.assignment, task, points, line)
-        for r in sorted(results, key=lambda r: r.student)
-        for task, points in r.points.items()
-        for line in r.report(task) or ["all passed"]
-    )
-    replaced(HOME / "tests.csv", table(lines, ["student", "assignment", "task", "points", "report"]))
+    for name, text in export.tables(rows, people).items():
+        replaced(HOME / "export" / name, text)
+    if results:
+        lines = (
+            (r.student, r.assignment, task, points, line)
+            for r in sorted(results, key=lambda r: (r.student, r.assignment))
+            for task, points in r.points.items()
+            for line in r.report(task) or ["all passed"]
+        )
+        replaced(HOME / "tests.csv", table(lines, ["student", "assignment", "task", "points", "report"]))
+
+
+def written_again(late: export.Late, people: dict[str, dict[str, str]]) -> None:
+    """Bring the points that a marker typed into the table of marks to the feedback, the totals and the exports."""
+    if not kept():
+        sys.exit(f"{HOME}/marks.csv is missing: name a folder to grade, SUBMISSIONS=FOLDER")
+    api = NbGraderAPI(config=settings())
+    for (student, name), row in kept().items():
+        if number(row["written"]) and (HOME / "feedback" / student / name).is_dir() and name:
+            by_hand(student, name, row["written"])
+            if not api.generate_feedback(name, student, force=True)["success"]:
+                print(f"{student} {name}: {BACK}")
+                continue
+            finish(student, name, [row["notes"]] if row["notes"] else [])
+            print(f"{student} {name}: {row['automatic']} and {row['written']} points")
+    write_marks([], [], late, {}, people)
 
 
 def secret() -> str:
@@ -313,14 +323,23 @@ def protected(anyway: bool) -> None:
         )
 
 
-def main(folder: Path, jobs: int = 1, roster: Path | None = None, unprotected: bool = False) -> None:
-    """Grade every submission in `folder`."""
+def main(
+    folder: Path | None,
+    jobs: int = 1,
+    roster: Path | None = None,
+    late: export.Late | None = None,
+    unprotected: bool = False,
+) -> None:
+    """Grade every submission in `folder`; without one, take over the written points."""
+    people, late = Roster(roster), late or export.Late()
+    if folder is None:
+        written_again(late, people.rows)
+        return
     if not (HOME / "release").is_dir():
         sys.exit(f"{HOME}/release is missing: run `make course` first")
     if not folder.is_dir():
         sys.exit(f"SUBMISSIONS={folder}: no such folder")
     protected(unprotected)
-    people = Roster(roster)
     found = collect(folder, people)
     submissions, left_out = [s for s in found if not s.left_out], [s for s in found if s.left_out]
     if not found:
@@ -334,30 +353,47 @@ def main(folder: Path, jobs: int = 1, roster: Path | None = None, unprotected: b
         ]
     for each in left_out:
         print(f"{each.student or '?'} {each.assignment or '?'}: {clean(each.note)}")
+    for student in sorted({s.student for s in submissions} - people.rows.keys() if people.rows else []):
+        print(f"{student}: is not in the roster")
     shutil.rmtree(HOME / "submitted", ignore_errors=True)
+    when = {(s.student, s.assignment): late.days(s.assignment, s.when) for s in submissions}
     results: list[Result] = []
 
     def done(result: Result) -> None:
         results.append(result)
-        write_marks(results, left_out)
+        write_marks(results, left_out, late, when, people.rows)
+        replaced(HOME / "export/gradescope" / result.student / f"{result.assignment}.json", export.results(result))
         print(f"{result.student} {result.assignment}: {result.total} of {AUTOMATIC}")
         print(*(f"    {clean(note)}\n" for note in result.notes), sep="", end="", flush=True)
 
-    write_marks(results, left_out)
+    write_marks(results, left_out, late, when, people.rows)
     grade_all(submissions, jobs, done)
-    print(f"marks: {HOME}/marks.csv, by test: {HOME}/tests.csv, feedback: {HOME}/feedback")
+    print(f"marks: {HOME}/marks.csv, by test: {HOME}/tests.csv, feedback: {HOME}/feedback, others: {HOME}/export")
 
 
-def options(arguments: list[str]) -> argparse.Namespace:
+def options(arguments: list[str]) -> dict:
     """Read the command line."""
     parser = argparse.ArgumentParser("python -m course.grade", description=__doc__.partition("\n")[0])
-    parser.add_argument("folder", type=Path, help="the folder with submissions")
-    parser.add_argument("jobs", type=int, nargs="?", default=1, help="submissions graded at a time")
+    parser.add_argument("folder", type=Path, nargs="?", help="the submissions; without: take over written points")
+    parser.add_argument("--jobs", type=int, default=1, help="submissions graded at a time")
     parser.add_argument("--roster", type=Path, help="a table of students: see course/collect.py")
+    parser.add_argument("--due", type=Path, help="a table of assignments and when they are due")
+    parser.add_argument(
+        "--free-days", type=int, default=0, help="late days that a student has, over all assignments"
+    )
+    parser.add_argument("--percent", type=float, default=10, help="what each further day costs, of the points")
     parser.add_argument("--unprotected", action="store_true", help="grade even where the system cannot confine")
-    return parser.parse_args(arguments)
+    found = parser.parse_args(arguments)
+    late = export.Late(export.due(found.due) if found.due else {}, found.free_days, found.percent)
+    return {
+        "folder": found.folder,
+        "jobs": found.jobs,
+        "roster": found.roster,
+        "late": late,
+        "unprotected": found.unprotected,
+    }
 
 
 if __name__ == "__main__":
     sys.stdout.reconfigure(errors="replace")
-    main(**vars(options(sys.argv[1:])))
+    main(**options(sys.argv[1:]))

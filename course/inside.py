@@ -1,4 +1,4 @@
-"""Solutions that we wrote ourselves, run and graded in this process: for rubrics, and for the tests of the course."""
+"""Solutions that we wrote ourselves, run and graded in this process: for rubrics and for tests of the course."""
 
 from course import judge, talk
 from course.checking import checks_of

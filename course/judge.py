@@ -438,9 +438,10 @@ def plain(path: Path) -> bytes:
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
         raise ValueError("a link, not a file" if path.is_symlink() else f"unreadable, {error.strerror}") from None
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise ValueError("not a plain file")
     with open(file, "rb") as source:
-        if not stat.S_ISREG(os.fstat(file).st_mode):
-            raise ValueError("not a plain file")
         data = source.read(LARGEST_NOTEBOOK + 1)
     if len(data) > LARGEST_NOTEBOOK:
         raise ValueError(f"larger than {LARGEST_NOTEBOOK >> 20} MB")
@@ -649,7 +650,7 @@ def _run(result: Result, assignment: Assignment, order_kept: bool, secret: str) 
 
 
 def test(result: Result, student: Student, secret: str = "", only: str = "") -> None:
-    """Go through the hidden tests, or `only` a task's; one whose function hung in two of them is not tried again."""
+    """Go through the hidden tests, or `only` a task's; a task that hung in two of them is not tried again."""
     hung: dict[str, int] = {}
     checks = [check for check in checks_of(result.assignment) if only in ("", check.task)]
     answers = hunt(student, checks, secret)

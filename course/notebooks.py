@@ -13,7 +13,7 @@ RULES = """# Assignment {number}: {title}
 - Write your user name into the next cell. Your own numbers come from it.
 - Replace each `raise NotImplementedError` by your code. Keep names and arguments. Add cells as you like.
 - The tests you see are few. Your functions are graded by others, on other data.
-- Below each picture that your functions draw stands the one that right functions draw. It tells you more than a test.
+- Below each picture that your functions draw stands the one that right functions draw.
 - From `cflkit` you may import {uses}, and nothing else; not from {refuses} either.
 - Before you hand in: *Kernel, Restart Kernel and Run All Cells*. The grader does the same, within a minute
   for each cell, four for all, and two gigabytes, without a network, and without any file but this one.

@@ -34,12 +34,13 @@ def expect(what, came, right, known=None):
     came, right = torch.as_tensor(came), torch.as_tensor(right)
 
     def alike(other):
-        other = torch.as_tensor(other)
-        return came.shape == other.shape and torch.allclose(came.double(), other.double(), atol=1e-5, equal_nan=True)
+        other = torch.as_tensor(other).double()
+        return came.shape == other.shape and torch.allclose(came.double(), other, atol=1e-5, equal_nan=True)
 
     if not alike(right):
-        hints = [f"\\n    comes when {mistake}" for mistake, numbers in (known or {}).items() if alike(numbers)]
-        raise AssertionError(f"{what}\\n    expected {right.tolist()}\\n    came     {came.tolist()}" + "".join(hints))'''
+        lines = [what, f"expected {right.tolist()}", f"came     {came.tolist()}"]
+        lines += [f"which comes when {mistake}" for mistake, numbers in (known or {}).items() if alike(numbers)]
+        raise AssertionError("\\n    ".join(lines))'''
 RIGHT = "*What right functions draw:*\n\n![what right functions draw](attachment:{}.png)"
 MARKS = re.compile(r"^( *)### BEGIN SOLUTION\n.*?^ *### END SOLUTION\n?", re.MULTILINE | re.DOTALL)
 ANSWER = "Your answer here."

@@ -13,10 +13,10 @@ pytest.importorskip("nbgrader", reason="the course needs requirements-course.txt
 
 from cflkit import metrics
 from cflkit.methods import graph_layers, stocfl
-from course import judge, talk
+from course import judge
 from course.checking import Reference, checks_of, tasks_of
-from course.notebooks import notebook
 from course.inside import Inside, cells, points
+from course.notebooks import notebook
 from course.source import STUB, load, names
 
 pytestmark = [pytest.mark.course, pytest.mark.timeout(800)]

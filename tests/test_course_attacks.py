@@ -12,7 +12,6 @@ from nbformat.v4 import new_code_cell, new_markdown_cell
 
 pytest.importorskip("nbgrader", reason="the course needs requirements-course.txt")
 
-from test_course import Inside
 from test_course_grading import ROOT, follow, graded, handed, notes
 
 from course import checking, judge, sandbox
