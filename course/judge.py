@@ -387,7 +387,7 @@ class Student:
             while True:
                 message = self._process.receive(until - time.monotonic())
                 if "ask" in message and ours:
-                    self._process.send(ours.ask(message, until), CALL_SECONDS)
+                    self._process.send(ours.ask(message, until - GRACE), CALL_SECONDS)
                 else:
                     return checked(message.get("reply"))
         finally:

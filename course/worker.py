@@ -207,7 +207,7 @@ def serve(shell, grader: Pipe, forks: set[int]) -> None:
         inner, deadline, reply = Pipe(up, down), time.monotonic() + request["seconds"], None
         while reply is None:
             ready, _, _ = select.select([up], [], [], max(0, deadline - time.monotonic()))
-            if not ready:
+            if not ready or time.monotonic() >= deadline:  # also of one that asks on and on
                 reply = {"error": {"type": "TooLong", "line": None, "text": ""}}
                 break
             message = inner.receive()

@@ -297,12 +297,14 @@ def test_a_hunt_that_counts_in_its_process_gains_nothing(how, tmp_path):
 )
 def test_what_a_hunt_asks_for_costs_itself(assignment, code, tmp_path, monkeypatch):
     monkeypatch.setattr(judge, "CALL_SECONDS", 4)
-    nb = handed(assignment=assignment, only=("student", "hunt", "test-hunt"))
+    only = ("student", "hunt", "test-hunt", "follow", "test-follow")
+    nb = handed(assignment=assignment, only=only)
     for cell in nb.cells:
         if judge.grade_id(cell) == "hunt":
             cell.source = cell.source.partition("\n")[0] + f"\n    {code}\n    assert False"
     begun, result = time.monotonic(), graded(nb, tmp_path, assignment=assignment)
     assert time.monotonic() - begun < 60 and result.points["hunt"] == 0
+    assert assignment != "a6" or follow(result) == 3, notes(result)
     assert ("NameError in line 2" in result.report("hunt")[0]) == ("smaple" in code)
 
 
