@@ -25,6 +25,7 @@ from course.notebooks import notebook
 from course.source import load, names
 
 pytestmark = [pytest.mark.course, pytest.mark.timeout(800)]
+ONE_WORKER = pytest.mark.xdist_group("class")  # they share a graded class
 ROOT = Path(__file__).resolve().parent.parent
 RELEASE = notebook(load("a6"), "release")
 
@@ -302,6 +303,7 @@ def marks(home):
         return {(row["student"], row["assignment"]): row for row in csv.DictReader(file)}
 
 
+@ONE_WORKER
 def test_marks_of_a_class(course):
     home, expected = course
     rows = marks(home)
@@ -325,6 +327,7 @@ def test_marks_of_a_class(course):
     assert all(0 < value < 20 for value in expected.values())
 
 
+@ONE_WORKER
 def test_nbgrader_books_the_same_points(course):
     from nbgrader.api import Gradebook
 
@@ -335,6 +338,7 @@ def test_nbgrader_books_the_same_points(course):
                 assert book.find_submission(name, student).score == int(row["automatic"]), (student, name)
 
 
+@ONE_WORKER
 def test_nbgraders_release_is_ours(course):
     home, _ = course
     for name in names():
@@ -343,6 +347,7 @@ def test_nbgraders_release_is_ours(course):
         assert [(c.cell_type, c.source) for c in theirs.cells] == [(c.cell_type, c.source) for c in ours.cells]
 
 
+@ONE_WORKER
 def test_nothing_leaks(course):
     home, _ = course
     paths = [
@@ -354,6 +359,7 @@ def test_nothing_leaks(course):
     assert leaks(paths) == []
 
 
+@ONE_WORKER
 def test_feedback_says_what_was_lost_and_asks_the_network_for_nothing(course):
     home, _ = course
     pages = list((home / "feedback").rglob("*.html"))
@@ -368,6 +374,7 @@ def test_feedback_says_what_was_lost_and_asks_the_network_for_nothing(course):
     assert "no notebook that can be read" in (home / "feedback/broken/a1/a1.html").read_text()
 
 
+@ONE_WORKER
 def test_a_written_mark_survives_grading_again_and_reaches_the_feedback(course):
     home, _ = course
     text, count = (home / "marks.csv").read_text(), len(marks(home))
