@@ -45,9 +45,7 @@ def rubric(assignment: Assignment) -> str:
     most = tasks_of(assignment.name)
     for each in planted(assignment.name):
         task = each["task"]
-        code = cells(assignment.name, change=each)
-        if task != "measure":  # a measurement takes seconds, and most mistakes do not touch it
-            code = [cell for cell in code if cell[0] not in ("parameters", "measure")]
+        code = cells(assignment.name, change=each, measured=task == "measure")
         left = points(assignment.name, code, only=task)[0][task]
         lines.append(f"| {task} | {each['mistake']} | {left} | {most[task]} |")
     return "\n".join(lines) + "\n"

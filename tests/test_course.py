@@ -39,6 +39,9 @@ def test_assignments_have_twenty_and_five_points():
 @pytest.mark.parametrize("assignment", names())
 def test_the_solution_gets_everything_and_the_release_nothing(assignment):
     assert points(assignment, cells(assignment)) == (tasks_of(assignment), [])
+    for student in STUDENTS[1:5]:  # other draws of the hidden tests
+        got, lines = points(assignment, cells(assignment, measured=False), student)
+        assert got == tasks_of(assignment) | {"measure": 0}, (student, lines)
     assert sum(points(assignment, cells(assignment, "release"))[0].values()) == 0
 
 
@@ -47,20 +50,24 @@ def test_planted_mistakes_get_exactly_their_points(assignment):
     planted, full = mistakes(assignment), tasks_of(assignment)
     assert len(planted) >= 6
     assert {"hunt", "measure"} <= {each["task"] for each in planted}
+    measurement = next(cell.text for cell in load(assignment).cells if cell.id == "measure")
     for number, each in enumerate(planted):
-        got, lines = points(
-            assignment,
-            cells(assignment, change=each),
-            STUDENTS[number % 3 if "measure" not in each["points"] else 0],
-        )
-        assert got == full | each["points"], (each["mistake"], lines)
-        assert sum(got.values()) < 20, f"{each['mistake']} costs nothing"
+        measured = each["task"] == "measure" or f"{each['task']}(" in measurement
+        student = "tom" if measured else STUDENTS[number % len(STUDENTS)]
+        got, lines = points(assignment, cells(assignment, change=each, measured=measured), student)
+        expected = full | each["points"] if measured else full | each["points"] | {"measure": 0}
+        assert got == expected, (each["mistake"], student, lines)
+        assert measured or "measure" not in each["points"], f"{each['mistake']}: the measurement does not call it"
+        assert got != full, f"{each['mistake']} costs nothing"
 
 
 SINGLE = """
 def single(function):
     def called(*given):
-        return function(*(one(each) for each in given))
+        try:
+            return function(*(one(each) for each in given))
+        except RuntimeError:  # of a solution that asks for double precision itself
+            return function(*given).float()
     return called
 def one(each):
     if isinstance(each, list):
@@ -72,9 +79,11 @@ def one(each):
 @pytest.mark.parametrize("assignment", names())
 def test_single_precision_is_right_too(assignment):
     functions = [task for task in tasks_of(assignment) if task not in ("hunt", "measure")]
-    code = [*cells(assignment), ("single", SINGLE + "".join(f"{name} = single({name})\n" for name in functions))]
-    for student in STUDENTS[:3]:
-        assert points(assignment, code, student) == (tasks_of(assignment), [])
+    wrap = ("single", SINGLE + "".join(f"{name} = single({name})\n" for name in functions))
+    code = [*cells(assignment, measured=False), wrap]
+    for student in STUDENTS[:4]:
+        got, lines = points(assignment, code, student)
+        assert got == tasks_of(assignment) | {"measure": 0}, (student, lines)
 
 
 TRIVIAL = [

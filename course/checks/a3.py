@@ -8,8 +8,10 @@ from course.checking import check, demand, hunted, measured, pure, same
 
 
 def client(draw):
-    """An anchor and one client's data."""
-    return draw.normal(draw.C, draw.d), draw.normal(draw.n, draw.d), draw.whole(0, draw.C, draw.n)
+    """An anchor and one client's data, of which it has the first picture wrong: no gradient is near 0."""
+    anchor, x, y = draw.normal(draw.C, draw.d), draw.normal(draw.n, draw.d), draw.whole(0, draw.C, draw.n)
+    y[0] = (anchor @ x[0]).argmin()
+    return anchor, x, y
 
 
 def at(*degrees):
