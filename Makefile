@@ -110,9 +110,8 @@ $(COURSE): requirements-course.txt $(STAMP)
 course: $(COURSE)  ## build the assignments: what students get, solutions, rubrics
 	@$(FIXED) $(PY) -m course.build
 
-grade: $(COURSE)  ## grade SUBMISSIONS=FOLDER, which holds STUDENT/a1.ipynb and so on: marks and feedback
-	@$(if $(SUBMISSIONS),,echo "name the folder: make grade SUBMISSIONS=FOLDER"; exit 1)
-	@$(FIXED) $(PY) -m course.grade "$(SUBMISSIONS)" $(JOBS)
+grade: $(COURSE)  ## grade SUBMISSIONS=FOLDER; without, take over written points (OPTIONS="--roster roster.csv")
+	@$(FIXED) $(PY) -m course.grade $(if $(SUBMISSIONS),"$(SUBMISSIONS)") --jobs $(JOBS) $(OPTIONS)
 
 test-slow: env  ## the unit tests that take minutes
 	@$(PYTEST) -n $(JOBS) -m slow --ignore tests/test_chapters.py \
@@ -159,7 +158,7 @@ test-browser: $(BROWSER) book  ## every page in Chromium, light and dark, wide a
 	@$(PYTEST) -n $(JOBS) -m browser tests/test_browser.py tests/test_playground.py
 
 test-course: $(COURSE)  ## the course: solutions, planted mistakes, submissions that misbehave, leaks
-	@$(PYTEST) -n $(JOBS) --dist loadfile -m course tests
+	@$(PYTEST) -n $(JOBS) --dist loadgroup -m course tests
 
 check-links: env  ## follow the links that leave the book (needs a network)
 	@$(BUILD) --builder linkcheck
