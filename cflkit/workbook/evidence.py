@@ -3,11 +3,10 @@
 import csv
 import io
 from collections.abc import Sequence
-from html import escape
 from pathlib import Path
 
 from cflkit.engine import metrics
-from cflkit.workbook import ledger, records
+from cflkit.workbook import ledger
 from cflkit.workbook.ledger import Row, Verdict
 from cflkit.workbook.verdicts import FAILED, HELD, OPEN, WORDS, Finding, counts
 
