@@ -23,7 +23,6 @@ from matplotlib.figure import Figure
 
 from cflkit.workbook import (
     attributes,
-    chances,
     comparison,
     evidence,
     factors,
@@ -72,6 +71,7 @@ def write(folder: Path = records.FOLDER, out: Path = OUT, benchmarks: Path = BEN
             _write(out / f"{paper}_{name}.md", typeset(templates.select_template(own).render(paper=paper)))
     for name in ("front", "ledger", "performance", "comparison", "status", "cite"):
         _write(out / f"{name}.md", typeset(templates.get_template(f"{name}.md.jinja").render()))
+    _write(out / "printed_numbers.csv", evidence.numbers_csv(folder))
     for path in notebooks.chapters():
         _write(out / f"{path.stem}_time.md", reading.told(path))
     for name in diagrams.described():
@@ -92,9 +92,9 @@ def environment(folder: Path, out: Path, benchmarks: Path = BENCHMARKS) -> jinja
     )
     templates.filters |= {"cell": cell, "mean": lambda values: sum(values) / len(values)}
     of_folder: list[Callable] = [tables, beside, covered, states, by_setting, over, stored]
-    of_folder += [evidence.claims, evidence.apart, evidence.strip, evidence.counted, evidence.ran, evidence.newer]
+    of_folder += [evidence.claims, evidence.bar, evidence.main_claim, evidence.ran, evidence.newer]
     of_folder += [evidence.ready, evidence.score, evidence.gap, evidence.agreeing, evidence.few]
-    of_folder += [status.runs, status.repeated, ledger.mark, ledger.tally, ledger.totals, ledger.problems]
+    of_folder += [status.runs, status.repeated, ledger.tally, ledger.totals, ledger.problems]
     of_folder += [comparison.standings, comparison.ahead, comparison.tuning]
     of_folder += [comparison.gap_cells, comparison.agreements, factors.changes, factors.longer, served.by_cluster]
     templates.globals |= {call.__name__: partial(call, folder=folder) for call in of_folder}
@@ -113,10 +113,10 @@ def environment(folder: Path, out: Path, benchmarks: Path = BENCHMARKS) -> jinja
         "group_cells": groups.cells,
         "released_cells": released.cells,
         "hundredths": comparison.hundredths,
-        "chances": chances,
         "cards": cards,
         "grid": grid,
-        "several": evidence.several,
+        "kinds": evidence.KINDS,
+        "corrections": ledger.corrections,
         "built": status.built,
         "compared": status.compared,
         "citation": status.citation,
@@ -129,7 +129,6 @@ def environment(folder: Path, out: Path, benchmarks: Path = BENCHMARKS) -> jinja
         "lacking": partial(ledger.missing, folder=folder),
         "measured": partial(ledger.measured, folder=folder),
         "machines": machines,
-        "older": older,
         "benchmarks": partial(measurements, folder=benchmarks),
         "image": partial(image, out=out),
         "unseen": figures.unseen,
@@ -192,17 +191,6 @@ def machines(runs: Sequence[dict]) -> str:
     kind = ", ".join(sorted({r["config"]["dtype"] for r in runs}))
     return (f"{len(runs)} run{'s' * (len(runs) > 1)} on {', '.join(where)}, {kind}, {minutes:.0f} minutes in all; "
             f"commit {', '.join(made)}.")  # fmt: skip
-
-
-def older(runs: Sequence[dict]) -> str:
-    """Name the runs of the older record format; "" if there are none."""
-    seeds: dict[str, list[str]] = {}
-    for run in runs:
-        if run.get("format", 1) < records.FORMAT:
-            seeds.setdefault(run["label"], []).append(str(run["seed"]))
-    named = "; ".join(f"`{label}` {', '.join(found)}" for label, found in seeds.items())
-    lacks = "no client's accuracy is kept, and lists end after twenty entries"
-    return f"Of the older record format are seeds {named}: {lacks}. " if seeds else ""
 
 
 def measurements(kind: str, folder: Path = BENCHMARKS) -> list[dict]:

@@ -187,13 +187,10 @@ def _ledger(options) -> None:
         lacking = ledger.missing(name, folder=options.out)
         hours, gpu = sum(m.minutes for m in lacking) / 60, sum(m.gpu_minutes for m in lacking)
         print(f"{name:28} {len(lacking):3} runs missing: {hours:5.1f} h of a CPU core, {gpu:4.0f} min of an H200")
-    for paper in ledger.claims():
-        print(f"{paper}: {ledger.mark(paper, options.out)}")
+    for paper, words in ledger.tally(options.out).items():
+        print(f"{paper}: " + ", ".join(f"{count} {word}" for word, count in words.items()))
         for claim, verdict in ledger.verdicts(paper, options.out):
-            print(f"  {claim['id']:26} {verdict}" + f" †{verdict.newer}" * bool(verdict.newer))
-    print("†: the rule, of this day, is as new as some of the runs that it judges, or newer")
-    for kind, words in ledger.tally(options.out).items():
-        print(f"claims {kind}: " + ", ".join(f"{count} {word}" for word, count in words.items()))
+            print(f"  {claim['id']:26} {verdict.word:7} {verdict.reason}")
     total = ledger.totals(options.out)
     early = f"{total['early']} with a row or a baseline that has diverged or hardly learnt"
     firm = f"{total['firm']} with three seeds, {early}"

@@ -10,7 +10,7 @@ from functools import cache
 
 from cflkit.checks import known, require
 from cflkit.engine import metrics
-from cflkit.workbook import measured, papers, places
+from cflkit.workbook import measured, papers, places, verdicts
 
 FILE = places.BOOK / "findings.yaml"
 
@@ -34,15 +34,15 @@ def mean(cell: str) -> float:
 
 
 def gap(a: str, b: str) -> dict[str, float]:
-    """Difference a - b over the seeds that both have: ``mean``, ``low`` and ``high`` of its 95% interval, ``n``."""
-    ours, theirs = values(a), values(b)
-    seeds = sorted(set(ours) & set(theirs))
-    require(bool(seeds), "cells", f"{a} and {b}", "two with a seed in common")
-    return metrics.paired_difference([ours[s] for s in seeds], [theirs[s] for s in seeds])
+    """Difference a - b as verdicts estimate it: ``mean``, ``low`` and ``high`` of its 95% interval, ``n`` seeds."""
+    found = verdicts.compare(a, b)
+    require(found.n > 0, "cells", f"{a} and {b}", "two that have run records")
+    low, high = found.ends()
+    return {"mean": found.mean, "low": low, "high": high, "n": found.n}
 
 
 def lead(a: str, b: str) -> float:
-    """Mean difference a - b over the seeds that both have."""
+    """Mean difference a - b, as :func:`gap` has it."""
     return gap(a, b)["mean"]
 
 
@@ -79,8 +79,13 @@ def seeds(cell: str) -> int:
     return len(values(cell))
 
 
+def verdict(claim: str) -> str:
+    """Give the word of a claim by its id: held, failed or open."""
+    return verdicts.verdict(claim)
+
+
 # What expressions may call.
-WORDS = {word.__name__: word for word in (mean, gap, lead, ahead, level, between, printed, counted, seeds)}
+WORDS = {word.__name__: word for word in (mean, gap, lead, ahead, level, between, printed, counted, seeds, verdict)}
 WORDS |= {"stated": papers.stated, "values": values, "abs": abs, "min": min, "max": max, "round": round, "all": all}
 
 

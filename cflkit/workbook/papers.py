@@ -73,7 +73,17 @@ def _flat(folder: Path) -> list[tuple[dict, dict]]:
 
 def matching(**where) -> list[dict]:
     """Entries that match, as for :func:`found`; perhaps none, and those printed as a dash too."""
-    return [entry for entry, flat in _flat(PAPERS) if _matches(flat, where)]
+    paper = where.get("paper")
+    some = _by_paper(PAPERS).get(paper, []) if isinstance(paper, str) else _flat(PAPERS)
+    return [entry for entry, flat in some if _matches(flat, where)]
+
+
+@cache
+def _by_paper(folder: Path) -> dict[str, list[tuple[dict, dict]]]:
+    found: dict[str, list[tuple[dict, dict]]] = {}
+    for entry, flat in _flat(folder):
+        found.setdefault(entry["paper"], []).append((entry, flat))
+    return found
 
 
 def _matches(flat: dict, where: dict) -> bool:

@@ -28,7 +28,7 @@ from cflkit.workbook import places, scores
 FOLDER = places.RESULTS
 DIGITS = 6  # decimals kept of a measured number
 LONGEST = 80  # letters of a label
-FORMAT = 2  # of a record; those without one have lists cut at twenty, and no client's accuracy
+FORMAT = 2  # of a record
 CLIENTS = ("accuracy", "unseen_accuracy", "personal_accuracy")  # of which each client's is kept
 ROUNDING = 6e-5  # of a mean of numbers with four digits, and of one with six
 # where and how a run was computed changes its numbers at rounding level only: told, but not part of its identity
@@ -127,11 +127,11 @@ class Record(Checked):
     final: Mapping
     rounds: Sequence[Mapping]
     provenance: Mapping
-    format: int = 1
-    clients: Mapping | None = None
+    format: int
+    clients: Mapping | None  # None where a run did not keep each client's
 
     def __post_init__(self):
-        require(self.format in (1, FORMAT), "format", self.format, f"1 or {FORMAT}; another version wrote this")
+        require(self.format == FORMAT, "format", self.format, f"{FORMAT}; another version wrote this")
         super().__post_init__()
         self._config()
         self._provenance()
@@ -164,10 +164,9 @@ class Record(Checked):
         date.fromisoformat(day)
 
     def _clients(self) -> None:
-        """Require that every accuracy is the mean of its clients', which records keep since the second format."""
-        if self.format < 2:
+        """Require that every accuracy is the mean of its clients', if they were kept."""
+        if self.clients is None:
             return
-        require(self.clients is not None, "clients", self.clients, "each client's accuracy")
         for name, each in self.clients.items():
             declared(f"clients' {name}", each, Some[int] if name == "cluster" else Some[Unit | None])
         lengths = {name: len(each) for name, each in self.clients.items()}
@@ -195,7 +194,7 @@ def read(file: Path) -> dict:
                             object_pairs_hook=_once)  # fmt: skip
         require(isinstance(record, dict), "record", record, "a mapping")
         wanted = {f.name for f in fields(Record)}
-        for f in fields(Record)[:7]:
+        for f in fields(Record):
             require(f.name in record, "part", f.name, "there")
         Record(**{part: record[part] for part in record if part in wanted})
         named = name(record)
@@ -218,10 +217,10 @@ def _finite(text: str) -> float:
 
 def _once(pairs: list[tuple[str, object]]) -> dict:
     """Make a mapping; of a key that stands twice the first value would be lost."""
-    whole: dict = {}
-    for key, value in pairs:
-        require(key not in whole, "key", key, "there once")
-        whole[key] = value
+    whole = dict(pairs)
+    if len(whole) < len(pairs):
+        keys = [key for key, _ in pairs]
+        require(False, "key", next(key for key in keys if keys.count(key) > 1), "there once")
     return whole
 
 
