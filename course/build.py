@@ -22,6 +22,7 @@ HOME = Path("build/course")
 BOOK = Path(__file__).resolve().parent.parent / "book"
 AUTOMATIC, WRITTEN = 20, 5  # points of every assignment
 
+
 def rubric(assignment: Assignment) -> str:
     """Return the mark scheme: every hidden test with its points, and the written question's scheme."""
     title = f"# Rubric of assignment {assignment.name[1:]}: {assignment.title}"
