@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from cflkit.checks import known, require
-from cflkit.workbook import parameters, places, proof
+from cflkit.workbook import parameters, places
 
 # What a kernel runs under, so that what it prints and draws does not depend on who runs it.
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "TQDM_DISABLE": "1", "PYTHONHASHSEED": "0", "PYTHONUTF8": "1",
@@ -23,6 +23,7 @@ KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 # How every kernel starts; it says nothing of its own when it is interrupted.
 START = {"kernel_name": "python3", "extra_arguments": ["--log-level=CRITICAL"]}
 LANGUAGE = {"name": "python", "pygments_lexer": "ipython3"}
+STRAY = ("papermill", "execution", "widgets")  # metadata that tells of one run, not of the notebook
 TIMES = places.ROOT / "benchmarks" / "chapters"  # how long each notebook ran: shown, never compared
 
 
@@ -97,7 +98,7 @@ def refresh(path: Path) -> None:
                 client.execute_cell(cell, number, execution_count=None)
     except CellExecutionError as error:
         raise CellFailed(f"{path.name}: {error.ename}: {error.evalue}") from None
-    for key in proof.STRAY:
+    for key in STRAY:
         notebook.metadata.pop(key, None)
     notebook.metadata.update(kernelspec=KERNEL, language_info=LANGUAGE)
     nbformat.validate(notebook)
@@ -155,7 +156,7 @@ def _clear(notebook) -> None:
         if cell.get("id", "") in seen | {""}:
             cell.id = hashlib.sha256(f"{number}/{cell.source}".encode()).hexdigest()[:8]
         seen.add(cell.id)
-        for key in proof.STRAY:
+        for key in STRAY:
             cell.metadata.pop(key, None)
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None

@@ -7,9 +7,8 @@ import sys
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
-from cflkit.workbook import parameters, places
+from cflkit.workbook import notebooks, parameters, places
 
-STRAY = ("papermill", "execution", "widgets")  # metadata that tells of one run, not of the notebook
 WIDGET = "application/vnd.jupyter.widget"
 UNCOMPARED = {"nbval-skip", "nbval-ignore-output"}
 
@@ -45,8 +44,6 @@ def check(files: Sequence[Path]) -> int:
     int
         0 if all is well, else 1; every problem is a line on standard error.
     """
-    from cflkit.workbook import notebooks
-
     if not files:
         places.need_book()
     broken = sum([_promises(path) for path in files if path.suffix == ".py"])
@@ -159,7 +156,7 @@ def _integers(cell: dict) -> set[int]:
 
 def _stray(part: dict) -> list[str]:
     """Find metadata of a notebook or a cell that tells of one run."""
-    return [f"holds {key} metadata" for key in sorted(set(STRAY) & set(part["metadata"]))]
+    return [f"holds {key} metadata" for key in sorted(set(notebooks.STRAY) & set(part["metadata"]))]
 
 
 def _prose(cell: dict, own: Collection[int]) -> list[str]:
