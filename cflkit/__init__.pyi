@@ -1,6 +1,7 @@
 # What `cflkit.__getattr__` gives, for editors and type checkers; tests/test_stubs.py holds it to that.
 from cflkit import methods as methods
 from cflkit import models as models
+from cflkit.data import builders as builders
 from cflkit.data import images as images
 from cflkit.data.federation import Federation as Federation
 from cflkit.engine import metrics as metrics
@@ -30,4 +31,5 @@ from cflkit.methods import Robust as Robust
 from cflkit.methods import Scaffold as Scaffold
 from cflkit.methods import StoCFL as StoCFL
 
+federation = builders
 __version__: str

@@ -98,7 +98,8 @@ class Mine(FedAvg):
     factor: float = 1.0
 
     def round(self, server, clients, net):
-        return {"model": server["model"] + self.factor * (super().round(server, clients, net)["model"] - server["model"])}
+        old, new = server["model"], super().round(server, clients, net)["model"]
+        return {"model": old + self.factor * (new - old)}
 """
 
 
@@ -264,7 +265,6 @@ def test_a_budget_ends_at_a_whole_round_and_the_next_call_goes_on(command, toy, 
     looks = iter([False] * (1 + (command[0] == "reproduce")))  # before the run, after round 1
     monkeypatch.setattr(pool.Clock, "over", property(lambda clock: clock.end is not None and next(looks, True)))
     command = [*command, "--out", "out"]
-    (toy / "runs").mkdir()
     if command[0] == "simulate":
         command += ["-p", "rounds=3"]
     assert console.main([*command, "--budget", "6m"]) == 0

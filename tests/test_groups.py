@@ -4,7 +4,6 @@ import json
 from dataclasses import replace
 
 import made
-import pytest
 
 from cflkit.data import builders, images
 from cflkit.engine.sgd import SGD

@@ -92,7 +92,8 @@ def differing(ours, theirs):
 def left_over(folder):
     """Whatever lies about that is no record."""
     names = {path.name for root in ("runs/toy", "out/toy") for path in folder.glob(f"{root}/*")}
-    return {name for name in names if not re.fullmatch(r"[abc]-\w+-s\d\.(json|csv|png)|sweep-\w+\.(csv|tex|png)", name)}
+    kept = re.compile(r"[abc]-\w+-s\d\.(json|csv|png)|sweep-\w+\.(csv|tex|png)")
+    return {name for name in names if not kept.fullmatch(name)}
 
 
 @pytest.fixture

@@ -14,9 +14,11 @@ from cflkit import methods
 def test_a_stub_names_what_its_package_gives(package):
     source = Path(package.__file__).with_suffix(".pyi").read_text()
     named = {}
-    for node in ast.walk(ast.parse(source)):
+    for node in ast.parse(source).body:
         for alias in getattr(node, "names", ()):
             named[alias.asname] = (node.module, alias.name)
+        if isinstance(node, ast.Assign):  # a name that is another one's
+            named[node.targets[0].id] = named.pop(node.value.id)
     assert set(named) - {"Method"} == set(package.__all__) - {"METHODS", "get"}
     for name, (module, own) in named.items():
         home = import_module(module)

@@ -51,6 +51,11 @@ class Run:
     failed: bool = False
 
     @property
+    def short(self) -> str:
+        """Its name without folder and parameters, for a figure."""
+        return self.name.partition("/")[2].partition(",")[0]
+
+    @property
     def diverged(self) -> list[str]:
         """The labels whose models have diverged by some round, here or in one of several runs."""
         rows = {label: [row for one in each for row in one] for label, each in self.rounds.items()}

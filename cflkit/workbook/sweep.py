@@ -209,7 +209,7 @@ def figure(frame: pd.DataFrame, points: Sequence[Point], found: Mapping[int, run
     varying, groups = list(points[0].values), _groups(points, found)
     numbers = pd.to_numeric(frame[varying[0]], errors="coerce") if len(varying) == 1 else pd.Series([None])
     if y is None or numbers.isna().any() or len(groups) < 2:
-        named = {", ".join(f"{n}={v}" for n, v in key) or several[0].name: several
+        named = {", ".join(f"{n}={v}" for n, v in key) or several[0].short: several
                  for key, several in groups.items()}  # fmt: skip
         return compare.figure(named, y, named) if y else None
     plots.use_style()
