@@ -464,5 +464,5 @@ def test_damaged_leaf_files(text, tmp_path):
     for part_ in ("train", "test"):
         (tmp_path / "femnist_leaf" / part_).mkdir(parents=True)
         (tmp_path / "femnist_leaf" / part_ / "a.json").write_text(text)
-    line = ".*a.json is damaged .*: fetch it again .`cflkit fetch femnist_leaf`."
+    line = ".*a.json is damaged .*: fetch it again .`cflkit data femnist_leaf`."
     refused(line, images.load, "femnist_leaf", tmp_path)

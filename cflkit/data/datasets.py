@@ -28,8 +28,8 @@ def _read(name: str, root: Path, file: str, parse: Callable[[Path], Any]) -> Any
     """Parse one file of a dataset; one line says that it is absent, or damaged."""
     path = root / file
     if not path.exists():
-        raise FileNotFoundError(f"{name}: no {file} in {root}; run `cflkit fetch {name}`")
-    with reading(path, f"fetch it again (`cflkit fetch {name}`)"):
+        raise FileNotFoundError(f"{name}: no {file} in {root}; run `cflkit data {name}`")
+    with reading(path, f"fetch it again (`cflkit data {name}`)"):
         return parse(path)
 
 
@@ -199,7 +199,7 @@ def _leaf(name: str, root: Path, classes: int, decode: Callable[[list], np.ndarr
     for part in ("train", "test"):
         files = sorted((root / name / part).glob("*.json"))
         if not files:
-            raise FileNotFoundError(f"{name}: no {part}/*.json in {root / name}; run `cflkit fetch {name}`")
+            raise FileNotFoundError(f"{name}: no {part}/*.json in {root / name}; run `cflkit data {name}`")
         for path in files:
             _read(name, root, str(path.relative_to(root)), add)
     _, number = np.unique(users, return_inverse=True)

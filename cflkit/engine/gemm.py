@@ -17,7 +17,7 @@ from torch import Tensor, nn
 def _from_intel() -> bool:
     """Whether the processor is one of Intel's."""
     info = Path("/proc/cpuinfo")
-    return "GenuineIntel" in (info.read_text() if info.exists() else platform.processor())
+    return "GenuineIntel" in (info.read_text("utf-8") if info.exists() else platform.processor())
 
 
 def _mkl_is_fast() -> bool:
