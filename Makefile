@@ -87,7 +87,7 @@ refresh: env  ## run every notebook and store what it prints; twice gives the sa
 	@ls $(NOTEBOOKS) | $(REFRESH)
 
 picture: env  ## draw the README's picture from the run records
-	@$(PY) -m cflkit pages && cp book/_generated/stocfl-table1-4800-r10.png book/_static/readme.png
+	@$(PY) book/_ext/leads.py book/_static/readme.svg
 
 steps: env  ## run again what the step-throughs show, and store it (minutes); the same files come out
 	@$(FIXED) $(PY) book/_ext/histories.py

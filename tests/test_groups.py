@@ -9,7 +9,6 @@ from cflkit.data import builders, images
 from cflkit.engine.sgd import SGD
 from cflkit.engine.simulation import Simulation
 from cflkit.methods import OracleClusters
-from cflkit.workbook import groups as shown
 from cflkit.workbook import protocols
 
 groups = made.script("groups")
@@ -62,16 +61,6 @@ def test_every_seed_is_stored_with_its_provenance(tmp_path, monkeypatch):
     assert len(asked) == 2 * 2 * 2 and len(kinds) == 4
     assert {row["groups"] for row in stored["rows"] if row["changed"]["tau"] == 0.999} == {8}  # everybody took part
     assert set(stored["provenance"]) >= {"date", "commit", "versions"}
-
-
-def test_the_table_by_hand():
-    row = {"protocol": "common_rot_skew_r20", "label": "stocfl", "changed": {"tau": 0.3}}
-    found = [{"groups": 4, "with_clusters": -0.001, "with_labels": x} for x in (0.25, 0.75)]
-    rows = [row | {"seed": seed} | each for seed, each in enumerate(found)]
-    rows += [row | {"label": "fesem", "changed": {}, "seed": seed} | found[seed] for seed in (0, 1)]
-    numbers = ["4.0 ± 0.0", "0.00 ± 0.00", "0.50 ± 0.35", "2"]
-    names = ["FeSEM", "StoCFL, τ = 0.3"]
-    assert list(shown.cells({"rows": rows})) == [["rotations, skewed labels", name, *numbers] for name in names]
 
 
 def test_what_is_measured_are_clustering_methods_of_both_federations():

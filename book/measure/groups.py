@@ -14,10 +14,12 @@ from tqdm import tqdm
 
 from cflkit.engine.simulation import Simulation
 from cflkit.workbook import places, protocols, records
-from cflkit.workbook.groups import FEDERATIONS, GROUPED
 
 FILE = "groups.json"
 SEEDS = range(5)
+FEDERATIONS = ("common_rot_r20", "common_rot_skew_r20")
+# methods that take their first groups from one common model, with what is changed of the comparison's setting
+GROUPED = (("fedgroup", {}), ("fesem", {}), *(("stocfl", {"tau": tau}) for tau in (0.1, 0.3, 0.5, 0.7, 0.9)))
 
 
 def first(simulation: Simulation) -> dict[str, float | int]:

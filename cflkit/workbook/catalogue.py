@@ -76,13 +76,10 @@ def of_ledger(out: Path) -> Iterator[str]:
         lacking = ledger.missing(name, folder=out)
         hours, gpu = sum(m.minutes for m in lacking) / 60, sum(m.gpu_minutes for m in lacking)
         yield f"{name:28} {len(lacking):3} runs missing: {hours:5.1f} h of a CPU core, {gpu:4.0f} min of an H200"
-    for paper in ledger.claims():
-        yield f"{paper}: {ledger.mark(paper, out)}"
+    for paper, words in ledger.tally(out).items():
+        yield f"{paper}: " + ", ".join(f"{count} {word}" for word, count in words.items())
         for claim, verdict in ledger.verdicts(paper, out):
-            yield f"  {claim['id']:26} {verdict}" + f" †{verdict.newer}" * bool(verdict.newer)
-    yield "†: the rule, of this day, is as new as some of the runs that it judges, or newer"
-    for kind, words in ledger.tally(out).items():
-        yield f"claims {kind}: " + ", ".join(f"{count} {word}" for word, count in words.items())
+            yield f"  {claim['id']:26} {verdict.word:7} {verdict.reason}"
     total = ledger.totals(out)
     yield (f"printed numbers: {total['printed']}, of which {total['measured']} measured ({total['firm']} with three"
            f" seeds), {total['runnable']} can be run, {total['left out']} not here")  # fmt: skip
