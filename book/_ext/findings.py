@@ -11,14 +11,26 @@ from sphinx.util.docutils import SphinxDirective, SphinxRole
 from cflkit.workbook import findings
 
 log = logging.getLogger(__name__)
+WRONG = "[not so: "
+
+
+SAID: dict[str, str] = {}  # each sentence, or why it does not stand
+
+
+def compute(app) -> None:
+    """Compute all sentences before a page is read (event "builder-inited"): autodoc will rewrite annotations."""
+    for name in findings.findings():
+        try:
+            SAID[name] = findings.text(name)
+        except ValueError as error:
+            SAID[name] = f"{WRONG}{error}]"
 
 
 def _sentence(name: str, where) -> str:
-    try:
-        return findings.text(name)
-    except ValueError as error:
-        log.warning("%s", error, location=where)  # `make pages` turns warnings into errors
-        return f"[{error}]"
+    said = SAID.get(name, f"{WRONG}finding {name} is not in findings.yaml]")
+    if said.startswith(WRONG):
+        log.warning("%s", said, location=where)  # `make pages` turns warnings into errors
+    return said
 
 
 class Sentence(SphinxRole):
@@ -45,6 +57,7 @@ class Finding(SphinxDirective):
 
 def setup(app) -> dict:
     """Make the role and the directive known."""
+    app.connect("builder-inited", compute)
     app.add_role("finding", Sentence())
     app.add_directive("finding", Finding)
     return {"parallel_read_safe": True}
