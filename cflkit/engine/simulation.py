@@ -366,7 +366,7 @@ class Simulation(Checked):
         return each
 
     def models(self, history: History, clients: Tensor | None = None, personal: bool = False) -> list[nn.Module]:
-        """What :meth:`History.models` gives."""
+        """What :meth:`.History.models` gives."""
         usual = type(self.method).predict.__qualname__ == "Method.predict"  # which is above this floor
         require(usual, "method", self.method.name, "one that predicts by a network alone; this one does more")
         found = self._vectors(history, clients, personal)
@@ -375,7 +375,7 @@ class Simulation(Checked):
         return [made[k] for k in picked.index.tolist()]
 
     def confusions(self, history: History, clients: Tensor | None = None) -> np.ndarray:
-        """What :meth:`History.confusions` gives."""
+        """What :meth:`.History.confusions` gives."""
         clients = torch.arange(self.federation.clients) if clients is None else clients
         return self.scorer.confusions(self._vectors(history, clients, False), clients)
 

@@ -1,12 +1,14 @@
 """Findings: sentences written by hand, each with the comparison that must hold for it to stand.
 
 ``book/findings.yaml`` has them. ``says`` is the sentence, with numbers in braces; ``numbers`` computes those from
-the run records, and ``holds`` is what must be true. Both are expressions in the words of :data:`WORDS`, such as
+the run records, and ``holds`` is what must be true. Both are expressions in the words of ``WORDS``, such as
 ``ahead("common_rot_r20/ifca", "common_rot_r20/fedavg")``. A finding whose records are gone, or that they no longer
 carry, is an error that names it: no sentence changes, or goes, by itself.
 """
 
 from functools import cache
+
+import numpy as np
 
 from cflkit.checks import known, require
 from cflkit.engine import metrics
@@ -48,13 +50,13 @@ def lead(a: str, b: str) -> float:
 
 def ahead(a: str, b: str, by: float = 0.0) -> bool:
     """Whether the 95% interval of a - b lies above `by`."""
-    return gap(a, b)["low"] > by
+    return bool(gap(a, b)["low"] > by)
 
 
 def level(a: str, b: str) -> bool:
     """Whether the 95% interval of a - b contains nothing: the seeds do not rank the two."""
     found = gap(a, b)
-    return found["low"] <= 0 <= found["high"]
+    return bool(found["low"] <= 0 <= found["high"])
 
 
 def between(cell: str, low: float, high: float) -> bool:
@@ -110,7 +112,7 @@ def text(name: str) -> str:
         right = _value(finding["holds"])
     except (ValueError, NameError, TypeError, SyntaxError, KeyError) as error:
         raise ValueError(f"finding {name}: {error}; it says: {finding.get('says')}") from None
-    require(right is True, f"finding {name}", finding["says"], f"true, but {finding['holds']} is not")
+    require(isinstance(right, bool | np.bool_) and bool(right), f"finding {name}", finding["says"], f"true, but {finding['holds']} is not")
     return finding["says"].format(**numbers)
 
 
