@@ -30,7 +30,7 @@ MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
 
-.PHONY: help env book test lint unit notebooks pages refresh picture steps bench transfers course grade \
+.PHONY: help env book test lint unit notebooks pages refresh picture steps playground bench transfers course grade \
     $(SLOW) test-mutants test-browser check-links slow-targets clean
 
 help:  ## list the targets
@@ -86,7 +86,10 @@ picture: env  ## draw the README's picture from the run records
 	@$(PY) -m cflkit pages && cp book/_generated/stocfl-table1-4800-r10.png book/_static/readme.png
 
 steps: env  ## run again what the step-throughs show, and store it (minutes); the same files come out
-	@$(FIXED) $(PY) -m cflkit.workbook.histories
+	@$(FIXED) $(PY) book/_ext/histories.py
+
+playground: env  ## write the playground's digits, and draw its pictures for pages without scripts (needs Node)
+	@$(FIXED) $(PY) book/_ext/playground_export.py
 
 bench: env  ## time one round of every workload beside the usual loop (minutes; wants a quiet machine)
 	@$(FIXED) $(PY) -m benchmarks.engine
@@ -149,7 +152,7 @@ $(BROWSER): requirements-browser.txt $(STAMP)
 	@touch $@
 
 test-browser: $(BROWSER) book  ## every page in Chromium, light and dark, wide and narrow: barriers, errors, what is cut
-	@$(PYTEST) -n $(JOBS) -m browser tests/test_browser.py
+	@$(PYTEST) -n $(JOBS) -m browser tests/test_browser.py tests/test_playground.py
 
 test-course: $(COURSE)  ## the course: solutions, planted mistakes, submissions that misbehave, leaks
 	@$(PYTEST) -n $(JOBS) --dist loadfile -m course tests

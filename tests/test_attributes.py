@@ -2,10 +2,11 @@
 
 import json
 
+import pages
 import torch
 
 from cflkit.data.images import Images
-from cflkit.workbook import attributes, console, figures, pages
+from cflkit.workbook import attributes, console, figures
 
 
 def people(count=6):

@@ -5,9 +5,10 @@ import shutil
 from pathlib import Path
 
 import made
+import pages
 import pytest
 
-from cflkit.workbook import comparison, factors, ledger, pages, protocols, records
+from cflkit.workbook import comparison, factors, ledger, protocols, records
 from cflkit.workbook.comparison import METHODS, Row
 from cflkit.workbook.measured import Measured
 

@@ -4,8 +4,9 @@ import json
 from pathlib import Path
 
 import pytest
+import status
 
-from cflkit.workbook import protocols, records, repeats, reproduce, status
+from cflkit.workbook import protocols, records, repeats, reproduce
 from cflkit.workbook.console import main
 from cflkit.workbook.spread import TimeIsUp
 

@@ -3,8 +3,9 @@
 import re
 
 import pytest
+import reading
 
-from cflkit.workbook import notebooks, parameters, reading
+from cflkit.workbook import notebooks, parameters
 from cflkit.workbook.evidence import CHAPTERS
 
 COLUMNS = 88

@@ -3,12 +3,17 @@
 import re
 import shutil
 
+import diagrams
+import pages
+import pictures
 import pytest
+import slides
+import steps
 from nbconvert import SlidesExporter
 from nbformat import read, v4
 from test_plans import PLANS, rows
 
-from cflkit.workbook import canvas, diagrams, notebooks, pages, pictures, places, slides, steps
+from cflkit.workbook import canvas, notebooks, places
 
 DECKS = sorted(set(PLANS) - {"comparison"})  # whose page is no notebook: its plan shows the page
 

@@ -254,7 +254,8 @@ def _refresh(options) -> None:
 
 
 def _pages(options) -> None:
-    from cflkit.workbook import pages  # needs packages that make the book, which a machine that only runs lacks
+    sys.path.insert(0, str(places.BOOK / "_ext"))  # where all that only the book needs lies
+    import pages
 
     pages.write()
 

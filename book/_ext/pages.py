@@ -12,30 +12,30 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
+import diagrams
 import jinja2
 import pandas as pd
+import pictures
+import reading
+import status
+import steps
 from matplotlib.figure import Figure
 
 from cflkit.workbook import (
     attributes,
     comparison,
-    diagrams,
     evidence,
     factors,
     figures,
     groups,
     ledger,
     notebooks,
-    pictures,
     places,
     plots,
     protocols,
-    reading,
     records,
     released,
     served,
-    status,
-    steps,
 )
 from cflkit.workbook.evidence import CHAPTERS
 from cflkit.workbook.ledger import Row, number

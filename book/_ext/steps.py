@@ -7,7 +7,7 @@ the numbers of all frames.
 from dataclasses import dataclass
 from html import escape
 
-from cflkit.workbook.panel import Panel
+from panel import Panel
 
 
 @dataclass(frozen=True)

@@ -6,6 +6,7 @@ a megabyte and a half of icons that the style sheet has as a font.
 
 import os
 import re
+import struct
 from pathlib import Path
 
 from docutils import nodes
@@ -19,8 +20,10 @@ MENDED = [
     (re.compile(r'<a class="headerlink"'), '<a class="headerlink" tabindex="-1"'),  # a stop fewer for each heading
     (re.compile(r'<summary>(?=<span class="toctree-toggle")'), '<summary aria-label="pages of this part">'),
     (re.compile(r'role="doc-biblioentry"'), 'role="listitem"'),  # what a list may hold
+    (re.compile(r'<summary aria-label="Toggle hidden content">'), "<summary>"),  # its own words say what it hides
     (re.compile(r"<img (?!loading)"), '<img loading="lazy" '),  # a chapter's figures come as the reader comes
 ]
+IMAGE = re.compile(r'<img (?![^>]*\bwidth=)(?P<tag>[^>]*\bsrc="(?P<file>[^":]+\.png)"[^>]*)>')
 
 
 def scripts(app, page: str, template: str, context: dict, doctree) -> None:
@@ -39,6 +42,19 @@ def mend(html: str) -> str:
     for wrong, right in MENDED:
         html = wrong.sub(right, html)
     return html
+
+
+def sized(html: str, folder: Path) -> str:
+    """Write width and height into the tags of a page's pictures, so that nothing moves when they arrive."""
+
+    def tag(match: re.Match) -> str:
+        file = folder / match["file"]
+        if not file.is_file():
+            return match[0]
+        width, height = struct.unpack(">II", file.read_bytes()[16:24])  # where a PNG has them
+        return f'<img width="{width}" height="{height}" {match["tag"]}>'
+
+    return IMAGE.sub(tag, html)
 
 
 def launch(app, config) -> None:
@@ -66,8 +82,9 @@ def finish(app, error: Exception | None) -> None:
     """Mend all pages (Sphinx's event "build-finished")."""
     if error is None and app.builder.format == "html":
         for path in Path(app.outdir).rglob("*.html"):
-            if "_static" not in path.parts and (mended := mend(html := path.read_text("utf-8"))) != html:
-                path.write_text(mended, "utf-8")
+            if "_static" not in path.parts:
+                html = path.read_text("utf-8")
+                path.write_text(sized(mend(html), path.parent), "utf-8")
 
 
 def setup(app) -> dict:

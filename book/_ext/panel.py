@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from html import escape
 
 import numpy as np
+from icons import MARKS
 from PIL import Image
-
-from cflkit.workbook.svg import MARKS
 
 LEFT, RIGHT, TOP, BOTTOM = 34, 10, 26, 40
 

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from functools import cache
 from html import escape
 
+import icons
 import yaml
+from icons import LINE, SIZE
 
-from cflkit.workbook import places, svg
-from cflkit.workbook.svg import LINE, SIZE
+from cflkit.workbook import places
 
 WIDE, SLIM = 720, 350
 PAD = 10
@@ -84,15 +85,15 @@ def _svg(name: str, kind: str, spec: dict, size: tuple[float, float], body: list
 
 def _card(number: int, step: Step, room: float) -> tuple[str, float]:
     """Draw what is done, at the origin: number, words, picture; and how high that is."""
-    text = svg.lines(step.does, room - 26)
+    text = icons.lines(step.does, room - 26)
     drawn = [f'<circle class="number" cx="10" cy="11" r="10"/>'
-             f'<text class="number middle" x="10" y="15.5">{number}</text>', svg.words(text, 26, 15)]  # fmt: skip
+             f'<text class="number middle" x="10" y="15.5">{number}</text>', icons.words(text, 26, 15)]  # fmt: skip
     y = LINE * len(text) + 10
     if step.shows:
-        drawn.append(svg.icons(step.shows, 26, y)[0])
+        drawn.append(icons.icons(step.shows, 26, y)[0])
         y += SIZE + 6
     if step.clients:
-        drawn.append(svg.clients(step.clients, 26, y, min(24, (room - 26) / len(step.clients))))
+        drawn.append(icons.clients(step.clients, 26, y, min(24, (room - 26) / len(step.clients))))
         y += 30
     return "".join(drawn), y
 
@@ -101,14 +102,14 @@ def _messages(sent: tuple[Message, ...], room: float) -> tuple[str, float]:
     """Draw what travels, at the origin, one below the other; and how high that is."""
     drawn, y = [], 0.0
     for message in sent:
-        picture, end = svg.icons(message.icons, 0, y)
+        picture, end = icons.icons(message.icons, 0, y)
         beside = room - end - 2 >= 90
-        text = svg.lines(message.says, room - end - 2 if beside else room)
+        text = icons.lines(message.says, room - end - 2 if beside else room)
         top = y + 15 + (0 if beside else SIZE)
         high = max(SIZE, LINE * len(text) + 4) if beside else SIZE + LINE * len(text) + 4
         if beside and len(text) == 1:
             top += 1
-        said = svg.words(text, end + 2 if beside else 0, top)
+        said = icons.words(text, end + 2 if beside else 0, top)
         drawn.append(f'<g data-key="{escape(message.key)}">{picture}{said}</g>')
         y += high + 7
     return "".join(drawn), y

@@ -1,6 +1,6 @@
 """What the book's step-throughs show: small real runs, kept in ``book/histories``, one file a chapter.
 
-``make steps`` makes them again, to the last digit. They hold numbers only; ``cflkit.workbook.pictures`` draws them
+``make steps`` makes them again, to the last digit. They hold numbers only; ``pictures`` draws them
 and finds the words. All are on the 8 x 8 digits, in double precision and one thread.
 """
 

@@ -3,11 +3,10 @@
 import math
 from collections import Counter
 
+import histories
 import numpy as np
-
-from cflkit.workbook import histories
-from cflkit.workbook.panel import Panel
-from cflkit.workbook.steps import Frame, Steps
+from panel import Panel
+from steps import Frame, Steps
 
 PERCENT = [(0, "0"), (0.25, "25"), (0.5, "50"), (0.75, "75"), (1, "100")]
 

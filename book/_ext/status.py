@@ -3,9 +3,10 @@
 from importlib import metadata
 from pathlib import Path
 
+import reading
 import yaml
 
-from cflkit.workbook import ledger, notebooks, places, proof, protocols, reading, records, repeats
+from cflkit.workbook import ledger, notebooks, places, proof, protocols, records, repeats
 
 SHOWN = ("numpy", "scipy", "scikit-learn", "matplotlib", "jupyter-book", "Sphinx")  # besides what records name
 
