@@ -197,7 +197,8 @@ def wanted(kind, part, claim, paper):
         (number,) = [e["value"] for e in entries(paper, claim["numbers"][part["number"]])]
         return number - part["within"], number + part["within"]
     return {"more": (part.get("by", 0), inf), "least": (-part.get("within", 0), inf),
-            "above": (part.get("than"), inf), "near": (-part.get("within", 0), part.get("within", 0)), "below": (-inf, part.get("than")),
+            "above": (part.get("than"), inf), "below": (-inf, part.get("than")),
+            "near": (-part.get("within", 0), part.get("within", 0)),
             "equals": (part.get("to"), part.get("to"))}[kind]  # fmt: skip
 
 
@@ -250,7 +251,8 @@ def judge(paper, claim):
         right, wrong = all(good[i] for i in mine), any(bad[i] for i in mine)
         words[what] = "failed" if wrong else "held" if right else "open"
     n, held, failed = len(words), *(list(words.values()).count(word) for word in ("held", "failed"))
-    rule = {"all": (held == n, failed > 0), "most": (2 * held > n, 2 * failed >= n), "some": (held > 0, failed == n)}
+    rule = {"all": (held == n, failed > 0), "most": (2 * held > n, 2 * failed >= n),
+            "some": (held > 0, failed == n)}  # fmt: skip
     right, wrong = rule[claim.get("of", "all")] if n else (False, False)
     return words, "held" if right else "failed" if wrong else "open"
 

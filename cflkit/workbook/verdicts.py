@@ -47,7 +47,7 @@ class Gap:
 
     def ends(self, alpha: float = ALPHA) -> tuple[float, float]:
         """Ends of the interval that misses with chance `alpha`; without an error, no interval."""
-        half = stats.t.ppf(1 - alpha / 2, self.df) * self.error if self.df > 0 else np.inf
+        half = float(stats.t.ppf(1 - alpha / 2, self.df)) * self.error if self.df > 0 else float("inf")
         return self.mean - half, self.mean + half
 
 
