@@ -14,7 +14,8 @@ import yaml
 from nbgrader.apps import NbGraderAPI
 from traitlets.config import Config
 
-from course.checking import checks_of, tasks_of
+from course.checking import Reference, checks_of, tasks_of
+from course.inside import cells, points
 from course.notebooks import notebook
 from course.source import ANSWER, STUB, Assignment, load, names
 
@@ -22,18 +23,37 @@ HOME = Path("build/course")
 BOOK = Path(__file__).resolve().parent.parent / "book"
 AUTOMATIC, WRITTEN = 20, 5  # points of every assignment
 
+
 def rubric(assignment: Assignment) -> str:
-    """Return the mark scheme: every hidden test with its points, and the written question's scheme."""
+    """Return the mark scheme: hidden tests with their points, the written question's, and what mistakes leave.
+
+    The last is computed: every planted mistake is graded here, so that the table is never behind the tests.
+    """
     title = f"# Rubric of assignment {assignment.name[1:]}: {assignment.title}"
     lines = [title, "", "| task | points | hidden test |", "|---|---|---|"]
     lines += [f"| {check.task} | {check.points} | {check.says} |" for check in checks_of(assignment.name)]
     for cell in assignment.cells:
         if cell.kind == "answer":
             lines += ["", f"## Written question, {cell.points} points", "", cell.text]
-    lines += ["", "## Common mistakes, and the points they leave", "", "| task | mistake | left |", "|---|---|---|"]
-    planted = yaml.safe_load(Path(__file__).with_name("wrong").joinpath(f"{assignment.name}.yaml").read_text())
-    lines += [f"| {each['task']} | {each['mistake']} | {each['points'][each['task']]} |" for each in planted]
+    lines += [
+        "",
+        "## Common mistakes, and the points they leave",
+        "",
+        "| task | mistake | left | of |",
+        "|---|---|---|---|",
+    ]
+    most = tasks_of(assignment.name)
+    for each in planted(assignment.name):
+        task = each["task"]
+        code = cells(assignment.name, change=each, measured=task == "measure")
+        left = points(assignment.name, code, only=task)[0][task]
+        lines.append(f"| {task} | {each['mistake']} | {left} | {most[task]} |")
     return "\n".join(lines) + "\n"
+
+
+def planted(assignment: str) -> list[dict]:
+    """Return the planted mistakes of an assignment, as its file has them."""
+    return yaml.safe_load(Path(__file__).with_name("wrong").joinpath(f"{assignment}.yaml").read_text())
 
 
 def config() -> Config:
@@ -50,17 +70,18 @@ def config() -> Config:
 
 def build(assignment: Assignment, api: NbGraderAPI) -> dict[str, int]:
     """Build one assignment and return its points by task."""
-    points = tasks_of(assignment.name)
+    worth = tasks_of(assignment.name)
     written = sum(cell.points for cell in assignment.cells)
     tests = [cell.id.removeprefix("test-") for cell in assignment.cells if cell.kind == "check"]
-    if sorted(tests) != sorted(points):
-        sys.exit(f"{assignment.name}: tasks {sorted(points)} in checks, {sorted(tests)} in the source")
-    if (sum(points.values()), written) != (AUTOMATIC, WRITTEN):
-        sys.exit(f"{assignment.name}: {sum(points.values())} + {written} points, allowed {AUTOMATIC} + {WRITTEN}")
+    if sorted(tests) != sorted(worth):
+        sys.exit(f"{assignment.name}: tasks {sorted(worth)} in checks, {sorted(tests)} in the source")
+    if (sum(worth.values()), written) != (AUTOMATIC, WRITTEN):
+        sys.exit(f"{assignment.name}: {sum(worth.values())} + {written} points, allowed {AUTOMATIC} + {WRITTEN}")
+    pictures = Reference(assignment).pictures()
     for part in ("source", "solution"):
         folder = HOME / part / assignment.name
         folder.mkdir(parents=True, exist_ok=True)
-        nbformat.write(notebook(assignment, part), folder / f"{assignment.name}.ipynb")
+        nbformat.write(notebook(assignment, part, pictures), folder / f"{assignment.name}.ipynb")
     for chapter in assignment.chapters.values():
         (HOME / "release" / "book").mkdir(parents=True, exist_ok=True)
         shutil.copy(BOOK / f"{chapter}.ipynb", HOME / "release" / "book")
@@ -69,7 +90,7 @@ def build(assignment: Assignment, api: NbGraderAPI) -> dict[str, int]:
     done = api.generate_assignment(assignment.name, force=True, create=True)
     if not done["success"]:
         sys.exit(f"{assignment.name}: nbgrader could not make the release:\n{done['log']}")
-    return points | {"written": written}
+    return worth | {"written": written}
 
 
 def main() -> None:
@@ -79,8 +100,8 @@ def main() -> None:
     HOME.mkdir(parents=True, exist_ok=True)
     api = NbGraderAPI(config=config())
     for name in names():
-        points = build(load(name), api)
-        print(f"{name}  {sum(points.values())} points: " + ", ".join(f"{task} {n}" for task, n in points.items()))
+        worth = build(load(name), api)
+        print(f"{name}  {sum(worth.values())} points: " + ", ".join(f"{task} {n}" for task, n in worth.items()))
     print(f"{HOME}/release is for students; {HOME}/solution and {HOME}/rubric are not")
 
 

@@ -1,12 +1,20 @@
 """Grade one notebook: run it in a process of its own, ask its functions the hidden tests, add up the points."""
 
+import base64
+import binascii
+import builtins
 import contextlib
+import json
 import os
+import re
+import resource
 import select
+import stat
 import subprocess
 import sys
 import tempfile
 import time
+import warnings
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -14,19 +22,35 @@ from functools import cache
 from pathlib import Path
 
 import nbformat
+import psutil
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell
 
 from course import sandbox, talk
-from course.checking import Check, Reference, Wrong, checks_of, source_of, tasks_of
+from course.checking import Check, Reference, Wrong, checks_of, draws, hunt, tasks_of
 from course.source import Assignment, load
 
-MEMORY = 2 << 30  # bytes, beyond what Python and PyTorch take by themselves
-CELL_SECONDS = 120
+MEMORY = 2 << 30  # bytes of one process, beyond what Python and PyTorch take by themselves
+MEMORY_OF_ALL = 3 << 30  # bytes of all processes of a submission together
+PROCESSES = 60
+DISK, FILES = 1 << 29, 5000  # bytes and files that a submission may write
+CELL_SECONDS = 60
 CALL_SECONDS = 10
-ALL_SECONDS = 600  # of computing, for the whole submission
+ALL_SECONDS = 240  # by the clock, for the whole submission
+START_SECONDS = 60  # until Python, PyTorch and IPython are there
 GRACE = 5  # seconds until a cell that ignores its interrupt is stopped by force
+LOOK = 0.3  # seconds between two looks at memory and processes
 LARGEST_NOTEBOOK = 20 << 20  # bytes
+LARGEST_PICTURE = 1 << 20  # bytes of one picture, drawn or attached
+CELLS = 500
+LONGEST_TOLD = 400  # a line number above is not told: numbers could carry what a test handed over
+
+PNG = b"\x89PNG\r\n\x1a\n"
+BUILTIN = {
+    name for name, value in vars(builtins).items() if isinstance(value, type) and issubclass(value, BaseException)
+}
+OWN = {"missing", "TooLong", "died"}  # what the worker says of a request, besides names of exceptions
+TOO_LONG, TOO_MUCH = "it ran longer than is allowed", "it needs more memory than is allowed"
 
 
 @dataclass
@@ -42,8 +66,10 @@ class Result:
     @property
     def points(self) -> dict[str, int]:
         """Automatic points of every task."""
-        return {task: most - sum(check.points for check in self.lost if check.task == task)
-                for task, most in tasks_of(self.assignment).items()}  # fmt: skip
+        return {
+            task: most - sum(check.points for check in self.lost if check.task == task)
+            for task, most in tasks_of(self.assignment).items()
+        }
 
     @property
     def total(self) -> int:
@@ -59,49 +85,54 @@ class Ended(Exception):
     """The submission's process is gone, or was stopped."""
 
 
-class Process:
-    """The process of a submission, seen from the grader."""
+class CannotStart(Exception):
+    """The process did not even come to the first cell: the machine's fault, not the submission's."""
 
-    def __init__(self, folder: str):
-        (theirs, down), (up, told) = os.pipe(), os.pipe()
-        keep = {name: os.environ[name] for name in ("PATH", "LANG", "LC_ALL") if name in os.environ}
-        own = {"HOME": folder, "TMPDIR": folder, "IPYTHONDIR": folder, "MPLCONFIGDIR": folder, "MPLBACKEND": "agg",
-               "OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": "", "JOBLIB_MULTIPROCESSING": "0",
-               "TQDM_DISABLE": "1",
-               "PYTHONDONTWRITEBYTECODE": "1"}  # fmt: skip
-        script = str(Path(__file__).with_name("worker.py"))
-        self._process = subprocess.Popen(
-            [*sandbox.namespaces(), sys.executable, script, str(theirs), str(told)], pass_fds=(theirs, told),
-            cwd=folder, env=keep | own, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL, start_new_session=True,
-        )  # fmt: skip
-        os.close(theirs)
-        os.close(told)
-        self._down, self._up = down, up
 
-    def send(self, message: dict) -> None:
-        """Send a message; Ended if nobody reads it."""
+class Pipe:
+    """Two ends of a connection with a process that may do anything: messages, deadlines, a look while waiting."""
+
+    def __init__(self, down: int, up: int, look: Callable[[], None] = lambda: None):
+        self._down, self._up, self._look, self._looked = down, up, look, 0.0
+
+    def _wait(self, until: float, writing: bool = False) -> None:
+        while True:
+            now = time.monotonic()
+            if now - self._looked > LOOK:
+                self._looked = now
+                self._look()
+            if now >= until:
+                raise Ended(f"{TOO_LONG} and had to be stopped")
+            reads, writes = ([], [self._down]) if writing else ([self._up], [])
+            if any(select.select(reads, writes, [], min(LOOK, until - now))):
+                return
+
+    def send(self, message: dict, until: float) -> None:
+        """Send a message; Ended if nobody reads it in time."""
         data = memoryview(talk.frame(message))
+        os.set_blocking(self._down, False)
         try:
             while data:
-                data = data[os.write(self._down, data) :]
+                self._wait(until, writing=True)
+                with contextlib.suppress(BlockingIOError):
+                    data = data[os.write(self._down, data[: 1 << 16]) :]
         except BrokenPipeError:
+            self._look()
             raise Ended("its process ended") from None
 
-    def receive(self, seconds: float) -> dict:
-        """Wait for a message; Ended if none comes in time, or none ever will."""
-        deadline = time.monotonic() + seconds
+    def receive(self, until: float) -> dict:
+        """Wait for a message; Ended if none comes in time, or none that can be read."""
 
         def take(n: int) -> bytes:
-            data = b""
+            data = bytearray()
             while len(data) < n:
-                if not select.select([self._up], [], [], max(0, deadline - time.monotonic()))[0]:
-                    raise Ended("it ran longer than is allowed and had to be stopped")
+                self._wait(until)
                 part = os.read(self._up, min(n - len(data), 1 << 20))
                 if not part:
+                    self._look()
                     raise Ended("its process ended")
                 data += part
-            return data
+            return bytes(data)
 
         try:
             return talk.read(take)
@@ -109,86 +140,344 @@ class Process:
             raise Ended("it sent no readable message") from None
 
     def close(self) -> None:
-        """Stop the process and whatever it has started."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, 9)
-        self._process.wait()
+        """Close both ends."""
         os.close(self._down)
         os.close(self._up)
+
+
+class Process:
+    """The process of a submission, seen from the grader."""
+
+    def __init__(self, folder: str, until: float):
+        self.until, self._folder, self._verdict = until, folder, ""
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
+        (theirs, down), (up, told) = os.pipe(), os.pipe()
+        keep = {name: os.environ[name] for name in ("PATH", "LANG", "LC_ALL") if name in os.environ}
+        own = {
+            "HOME": folder,
+            "TMPDIR": folder,
+            "IPYTHONDIR": folder,
+            "MPLCONFIGDIR": folder,
+            "MPLBACKEND": "agg",
+            "OMP_NUM_THREADS": "1",
+            "CUDA_VISIBLE_DEVICES": "",
+            "JOBLIB_MULTIPROCESSING": "0",
+            "TQDM_DISABLE": "1",
+            "PYTHONHASHSEED": "0",
+            "PYTHONDONTWRITEBYTECODE": "1",
+        }
+        for name, text in fonts().items():
+            Path(folder, name).write_bytes(text)
+        script = str(Path(__file__).with_name("worker.py"))
+        self._process = subprocess.Popen(
+            [*sandbox.namespaces(), sys.executable, script, str(theirs), str(told)],
+            pass_fds=(theirs, told),
+            cwd=folder,
+            env=keep | own,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=self._errors,
+            start_new_session=True,
+        )
+        os.close(theirs)
+        os.close(told)
+        self._pipe = Pipe(down, up, self._look)
+
+    def _look(self) -> None:
+        """Stop a submission whose processes are too many or take too much together."""
+        if not self._verdict:
+            with contextlib.suppress(psutil.Error):
+                family = psutil.Process(self._process.pid).children(recursive=True)
+                if len(family) > PROCESSES:
+                    self._verdict = f"it started more than {PROCESSES} processes"
+                elif sum(map(held, family)) > MEMORY_OF_ALL:
+                    self._verdict = TOO_MUCH
+                elif written(self._folder) > DISK:
+                    self._verdict = "it writes more than is allowed"
+                if self._verdict:
+                    self._stop()
+        if self._verdict:
+            raise Ended(self._verdict)
+
+    def start(self, order: dict) -> None:
+        """Hand over the cells; CannotStart unless the process reports that it is ready."""
+        try:
+            self.send(order, START_SECONDS)
+            if self.receive(START_SECONDS) != {"ready": True}:
+                raise Ended("it sent something else than that it is ready")
+        except Ended as ended:
+            self._errors.seek(0)
+            last = self._errors.read()[-2000:].decode(errors="replace").strip().splitlines()[-1:]
+            raise CannotStart(f"the process of a submission cannot start: {ended}; {' '.join(last)}") from None
+
+    def send(self, message: dict, seconds: float) -> None:
+        """Send a message; Ended if nobody reads it."""
+        self._pipe.send(message, min(self.until, time.monotonic() + seconds))
+
+    def receive(self, seconds: float) -> dict:
+        """Wait for a message; Ended if none comes in time, or none ever will."""
+        return self._pipe.receive(min(self.until, time.monotonic() + seconds))
+
+    def _stop(self) -> None:
+        kill_family(self._process.pid)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, 9)
+
+    def close(self) -> None:
+        """Stop the process and whatever it has started."""
+        self._stop()
+        self._process.wait()
+        self._pipe.close()
+        self._errors.close()
+
+
+def kill_family(pid: int) -> None:
+    """End all processes that the process `pid` has started, and theirs."""
+    with contextlib.suppress(psutil.Error):
+        for each in psutil.Process(pid).children(recursive=True):
+            with contextlib.suppress(psutil.Error):
+                each.kill()
+
+
+def held(process: psutil.Process) -> int:
+    """Return the bytes of memory that a process holds; what several share is divided between them, where told."""
+    total = 0
+    with contextlib.suppress(psutil.Error):
+        found = process.memory_full_info()
+        total = getattr(found, "pss", found.uss)
+    with contextlib.suppress(OSError):
+        for number in os.listdir(f"/proc/{process.pid}/fd"):  # files without a name are memory, too
+            with contextlib.suppress(OSError):
+                link = f"/proc/{process.pid}/fd/{number}"
+                total += os.stat(link).st_size if os.readlink(link).startswith("/memfd:") else 0
+    return total
+
+
+def written(folder: str) -> int:
+    """Return the bytes in a folder; more files than are allowed count as too many bytes."""
+    total, count = 0, 0
+    for where, _, files in os.walk(folder, onerror=None):
+        for name in files:
+            with contextlib.suppress(OSError):
+                total += os.lstat(os.path.join(where, name)).st_size
+        count += 1 + len(files)
+        if count > FILES:
+            return DISK + 1
+    return total
+
+
+@cache
+def fonts() -> dict[str, bytes]:
+    """Return Matplotlib's list of fonts, so that not every submission makes it again."""
+    import matplotlib
+    from matplotlib import font_manager  # makes the list if there is none
+
+    assert font_manager.fontManager
+    return {path.name: path.read_bytes() for path in Path(matplotlib.get_cachedir()).glob("fontlist-*.json")}
+
+
+class Implementations:
+    """Functions of ours that a submission's test may call, in a process with limits: it may ask for anything.
+
+    A thousand million steps or clients cost this process, and so the test, its time.
+    """
+
+    def __init__(self, functions: list[Callable]):
+        (theirs, down), (up, told) = os.pipe(), os.pipe()
+        self._child = os.fork()
+        if self._child == 0:
+            os.close(down)
+            os.close(up)
+            try:
+                _serve(functions, Pipe(told, theirs))
+            finally:
+                os._exit(0)
+        os.close(theirs)
+        os.close(told)
+        self._pipe = Pipe(down, up)
+
+    def ask(self, message: dict, until: float) -> dict:
+        """Return the value, or the built-in name of the error, that a call ends with."""
+        try:
+            self._pipe.send({key: message.get(key) for key in ("ask", "arguments")}, until)
+            return self._pipe.receive(until)
+        except Ended as ended:
+            return {"error": TOO_LONG if TOO_LONG in str(ended) else "MemoryError"}
+
+    def close(self) -> None:
+        """End the process."""
+        os.kill(self._child, 9)
+        os.waitpid(self._child, 0)
+        self._pipe.close()
+
+
+def _serve(functions: list[Callable], pipe: Pipe) -> None:
+    sandbox.limit(MEMORY // 2, CALL_SECONDS)
+    forever = time.monotonic() + ALL_SECONDS
+    while True:
+        message = pipe.receive(forever)
+        try:
+            reply = {"value": talk.pack(functions[message["ask"]](*talk.unpack(message["arguments"])))}
+        except Exception as error:
+            reply = {"error": nearest(error)}
+        pipe.send(reply, forever)
+
+
+def nearest(error: BaseException) -> str:
+    """Return the name of the built-in exception that an error is."""
+    return next(kind.__name__ for kind in type(error).__mro__ if kind.__name__ in BUILTIN)
 
 
 class Student:
     """The functions of a submission, as the hidden tests call them: ``student.average(models, sizes)``."""
 
-    def __init__(self, process: Process, id: str):
-        self._process, self.id = process, id
+    def __init__(self, process: Process, id: str, assignment: Assignment):
+        self._process, self.id, self.hung = process, id, False
+        self._more = {"seconds": CALL_SECONDS, "package": sandbox.package(), "uses": assignment.uses}
         named = self._ask({"name": "student"})
-        self.named = named["value"] if isinstance(named.get("value"), str) else ""
+        self.named = clean(named["value"])[:40] if isinstance(named.get("value"), str) else ""
 
     def __getattr__(self, name: str) -> Callable:
         def call(*arguments):
-            reply = self._call(name, arguments)
-            if "error" in reply:
-                raise Wrong(told(reply["error"], name))
-            return talk.unpack(reply["value"])
+            return self.calls(name, [arguments], [0])[0][0]
 
         return call
 
-    def raises(self, name: str, *arguments) -> str | None:
-        """Return the type of the error that a call ends with, None if it ends well; Wrong if it is not written."""
-        error = self._call(name, arguments).get("error")
-        if error is not None and error["type"] in ("NotImplementedError", "missing", "TooLong", "died"):
-            raise Wrong(told(error, name))
-        return None if error is None else error["type"]
+    def calls(self, name: str, given: list[tuple], order: list[int]) -> tuple[list, list]:
+        """Call a function in one process, with ``given[order[0]]`` and so on.
 
-    def keeps(self, name: str, *arguments) -> bool:
-        """Say whether a call leaves its arguments as they are."""
-        reply = self._ask({"name": name, "arguments": talk.pack(list(arguments)), "keeps": True})
+        Returns the results, and the arguments as they are after the last call.
+        """
+        packed = [talk.pack(list(arguments)) for arguments in given]
+        reply = self._ask({"name": name, "calls": packed, "order": order, "asks": False})
         if "error" in reply:
-            raise Wrong(told(reply["error"], name))
-        return reply["value"] is True
+            raise self._wrong(reply["error"], name)
+        values = talk.unpack(reply["values"])
+        if not isinstance(values, list) or len(values) != len(order):
+            raise ValueError("not as many results as calls")
+        return values, talk.unpack(reply.get("left"))
+
+    def raises(self, name: str, function: Callable) -> str | None:
+        """Return what a test says to `function`: None, or its error and line; Wrong if it is not written."""
+        functions: list[Callable] = []
+        packed = talk.pack([function], functions)
+        reply = self._ask({"name": name, "calls": [packed], "order": [0], "asks": True}, functions)
+        if (error := reply.get("error")) is None:
+            return None
+        if error["type"] == "NotImplementedError" or error["type"] in OWN:
+            raise self._wrong(error, name)
+        return error["type"] if error["type"] == "AssertionError" else told(error, name)
 
     def value(self, name: str):
         """Return a variable of the submission."""
         reply = self._ask({"name": name})
         if "error" in reply:
-            raise Wrong(told(reply["error"], name))
+            raise self._wrong(reply["error"], name)
         return talk.unpack(reply["value"])
 
-    def _call(self, name: str, arguments: tuple) -> dict:
-        functions: list[Callable] = []
-        return self._ask({"name": name, "arguments": talk.pack(list(arguments), functions)}, functions)
+    def _wrong(self, error: dict, name: str) -> Wrong:
+        self.hung |= error["type"] == "TooLong"
+        return Wrong(told(error, name))
 
     def _ask(self, request: dict, functions: list[Callable] = ()) -> dict:
-        self._process.send(request | {"seconds": CALL_SECONDS})
-        deadline = time.monotonic() + CALL_SECONDS + GRACE
-        while True:
-            message = self._process.receive(max(0, deadline - time.monotonic()))
-            if "reply" in message:
-                return message["reply"]
-            try:
-                value = functions[message["ask"]](*talk.unpack(message["arguments"]))
-                self._process.send({"value": talk.pack(value)})
-            except Ended:
-                raise
-            except Exception as error:  # what a test hands to our implementation is the student's affair
-                self._process.send({"error": type(error).__name__})
+        ours = Implementations(functions) if functions else None
+        until = time.monotonic() + CALL_SECONDS + GRACE
+        try:
+            self._process.send(request | self._more, CALL_SECONDS)
+            while True:
+                message = self._process.receive(until - time.monotonic())
+                if "ask" in message and ours:
+                    self._process.send(ours.ask(message, until - GRACE), CALL_SECONDS)
+                else:
+                    return checked(message.get("reply"))
+        finally:
+            if ours:
+                ours.close()
+
+
+def checked(reply) -> dict:
+    """Return the reply to a request, of which only an error's kind and line are taken over; Ended if it is none."""
+    if not isinstance(reply, dict) or not reply.keys() & {"error", "value", "values"}:
+        raise Ended("it sent no readable message")
+    return {"error": error_of(reply["error"])} if "error" in reply else reply
+
+
+def error_of(error) -> dict:
+    """Return an error as a submission reports it: nothing but a known kind, a small line and a short text."""
+    error = error if isinstance(error, dict) else {}
+    kind, line, text = error.get("type"), error.get("line"), error.get("text")
+    return {
+        "type": kind if isinstance(kind, str) and kind in BUILTIN | OWN else "Exception",
+        "line": line if type(line) is int and 0 < line <= LONGEST_TOLD else None,
+        "text": clean(text)[:200] if isinstance(text, str) else "",
+    }
 
 
 def told(error: dict, name: str) -> str:
     """Return an error in a few words; its text is left out, for it could hold a test's numbers."""
-    if error["type"] == "NotImplementedError":
-        return f"{name} is not written yet"
-    if error["type"] in ("missing", "TooLong", "died", "MemoryError"):
-        return error["text"] if error["type"] == "missing" else f"{name}: {error['text']}"
+    fixed = {
+        "NotImplementedError": f"{name} is not written yet",
+        "missing": f"{name} is not defined",
+        "TooLong": f"{name}: {TOO_LONG}",
+        "died": f"{name}: its process ended",
+        "MemoryError": f"{name}: {TOO_MUCH}",
+    }
     line = f" in line {error['line']}" if error["line"] else ""
-    return f"{name} raises {error['type']}{line}"
+    return fixed.get(error["type"], f"{name} raises {error['type']}{line}")
+
+
+def clean(text: str) -> str:
+    """Return a text that can be written to any file: half of a surrogate pair, say, cannot."""
+    text = text.encode("utf-8", "replace").decode("utf-8")
+    return "".join(c if c.isprintable() or c in "\n\t" else " " for c in text)
+
+
+def plain(path: Path) -> bytes:
+    """Read a file that must be one, of bounded size: no link, no pipe, no device; ValueError otherwise."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError as error:
+        raise ValueError("a link, not a file" if path.is_symlink() else f"unreadable, {error.strerror}") from None
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise ValueError("not a plain file")
+    with open(file, "rb") as source:
+        data = source.read(LARGEST_NOTEBOOK + 1)
+    if len(data) > LARGEST_NOTEBOOK:
+        raise ValueError(f"larger than {LARGEST_NOTEBOOK >> 20} MB")
+    return data
+
+
+def parsed(data: bytes) -> NotebookNode:
+    """Read a notebook, in silence: the warnings of nbformat are the student's affair."""
+    text = data.decode("utf-8", "surrogatepass")
+    if len(json.loads(text)["cells"]) > CELLS:
+        raise ValueError(f"more than {CELLS} cells")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return nbformat.reads(text, as_version=4)
 
 
 def grade_id(cell: NotebookNode) -> str | None:
     """Return the name that the release gave a cell."""
     mark = cell.metadata.get("nbgrader")
     return mark.get("grade_id") if isinstance(mark, dict) else None
+
+
+def pasted(cell: NotebookNode) -> dict:
+    """Return the pictures that a student pasted into a text, those that are PNG or JPEG and not too large."""
+    found = {}
+    for name, kinds in (cell.get("attachments") or {}).items():
+        kept = {
+            kind: data
+            for kind, data in kinds.items()
+            if kind in ("image/png", "image/jpeg")
+            and isinstance(data, str)
+            and len(data) < 4 * LARGEST_PICTURE // 3
+        }
+        if kept and isinstance(name, str):
+            found[clean(name)] = kept
+    return found
 
 
 def canonical(release: NotebookNode, handed: NotebookNode | None, notes: list[str]) -> NotebookNode:
@@ -200,18 +489,24 @@ def canonical(release: NotebookNode, handed: NotebookNode | None, notes: list[st
     fresh = deepcopy(release)
     fresh.cells, seen = [], set()
     for cell in handed.cells if handed else release.cells:
-        name, text = grade_id(cell), "".join(cell.source)
+        name, text = grade_id(cell), "".join(cell.source).encode("utf-8", "replace").decode("utf-8")
         if name in known and name not in seen and cell.cell_type == known[name].cell_type:
-            official = deepcopy(known[name])
-            if official.metadata.nbgrader.solution:
-                official.source = text
-            fresh.cells.append(official)
+            new = deepcopy(known[name])
+            if new.metadata.nbgrader.solution:
+                new.source = text
             seen.add(name)
-            continue
-        if name in known:
-            notes.append(f"a second cell '{name}' was run as an ordinary cell")
-        make = new_code_cell if cell.cell_type == "code" else new_markdown_cell
-        fresh.cells.append(make(text))
+        else:
+            if name in known:
+                notes.append(f"a second cell '{name}' was run as an ordinary cell")
+            new = (new_code_cell if cell.cell_type == "code" else new_markdown_cell)(text)
+        if new.cell_type == "markdown" and (pictures := pasted(cell)):
+            new.attachments = pictures
+        if new.cell_type == "markdown":  # a picture that is named but not there ends nbgrader's feedback
+            for missing in set(re.findall(r"attachment:([^)\"'\s>]+)", new.source)) - set(
+                new.get("attachments", {})
+            ):
+                new.source = new.source.replace(f"attachment:{missing}", "missing-picture")
+        fresh.cells.append(new)
     for name in known.keys() - seen if handed else ():
         notes.append(f"the cell '{name}' is missing")
         official = deepcopy(known[name])
@@ -224,22 +519,52 @@ def canonical(release: NotebookNode, handed: NotebookNode | None, notes: list[st
 
 
 def run_cells(notebook: NotebookNode, assignment: Assignment, process: Process, skip: set[int], where: list):
-    """Run all cells but the tests and those in `skip`; outputs and errors go into the notebook, `where` follows."""
-    cells = [(number, cell) for number, cell in enumerate(notebook.cells)
-             if cell.cell_type == "code" and not is_test(cell)]  # fmt: skip
-    process.send({
-        "cells": ["" if number in skip else cell.source for number, cell in cells],
-        "cell_seconds": CELL_SECONDS, "seconds": ALL_SECONDS, "memory": MEMORY, "readable": sandbox.readable(),
-        "uses": assignment.uses, "refuses": assignment.refuses,
-    })  # fmt: skip
-    for number, cell in cells:
+    """Run all cells but those in `skip`; outputs and errors go into the notebook, `where` follows.
+
+    The tests that students see are run too, for what they define, in less time.
+    """
+    cells = [(number, cell) for number, cell in enumerate(notebook.cells) if cell.cell_type == "code"]
+    process.start(
+        {
+            "cells": [
+                {
+                    "source": "" if number in skip else cell.source,
+                    "seconds": CALL_SECONDS if is_test(cell) else CELL_SECONDS,
+                }
+                for number, cell in cells
+            ],
+            "seconds": ALL_SECONDS,
+            "memory": MEMORY,
+            "readable": sandbox.readable(),
+            "uses": assignment.uses,
+            "refuses": assignment.refuses,
+        }
+    )
+    for place, (number, cell) in enumerate(cells):
         where[:] = [number]
-        message = process.receive(CELL_SECONDS + GRACE + (60 if number == cells[0][0] else 0))
+        message = process.receive(CELL_SECONDS + GRACE)
+        if message.get("cell") != place:
+            raise Ended("it sent no readable message")
         cell.outputs = []
-        if message["output"]:
-            cell.outputs.append(nbformat.v4.new_output("stream", name="stdout", text=message["output"]))
-        cell.metadata["error"] = message["error"]
+        if isinstance(text := message.get("output"), str) and text:
+            cell.outputs.append(nbformat.v4.new_output("stream", name="stdout", text=clean(text[:10_000])))
+        cell.outputs += [
+            nbformat.v4.new_output("display_data", {"image/png": data}) for data in picture(message.get("pictures"))
+        ]
+        if message.get("error") is not None:
+            cell.metadata["error"] = error_of(message["error"])
     where[:] = []
+
+
+def picture(sent) -> list[str]:
+    """Return what is a PNG of bounded size among what a submission sent as pictures."""
+    found = []
+    for data in sent[:4] if isinstance(sent, list) else ():
+        with contextlib.suppress(binascii.Error, TypeError, ValueError):
+            raw = base64.b64decode(data)
+            if raw.startswith(PNG) and len(raw) <= LARGEST_PICTURE:
+                found.append(base64.b64encode(raw).decode())
+    return found
 
 
 def is_test(cell: NotebookNode) -> bool:
@@ -249,14 +574,15 @@ def is_test(cell: NotebookNode) -> bool:
 
 
 def complain(notebook: NotebookNode, order_kept: bool) -> list[str]:
-    """Return a note on every cell that raised something other than a stub's error."""
+    """Return a note on every cell that raised something other than a stub's error; tests are told of elsewhere."""
     notes, hint = [], "" if order_kept else "; the notebook was not run from top to bottom before it was handed in"
     for number, cell in enumerate(notebook.cells, 1):
         error = cell.metadata.pop("error", None)
-        if error and error["type"] != "NotImplementedError":
+        if error and error["type"] != "NotImplementedError" and not is_test(cell):
             name = f"'{grade_id(cell)}'" if grade_id(cell) else f"number {number}"
             line = f" in line {error['line']}" if error["line"] else ""
-            notes.append(f"the cell {name} raises {error['type']}{line}: {error['text']}{hint}")
+            text = {"TooLong": TOO_LONG, "MemoryError": TOO_MUCH}.get(error["type"], error["text"])
+            notes.append(f"the cell {name} raises {error['type']}{line}: {text}{hint}")
     return notes
 
 
@@ -266,36 +592,43 @@ def reference(assignment: str) -> Reference:
     return Reference(load(assignment))
 
 
-def judge(path: Path, student: str, assignment: str, release: NotebookNode) -> Result:
-    """Grade the notebook at `path`."""
+def judge(path: Path | bytes, student: str, assignment: str, release: NotebookNode, secret: str = "") -> Result:
+    """Grade a notebook, given by its path or its bytes; whatever it does, a result comes back.
+
+    Raises
+    ------
+    CannotStart
+        if this machine cannot start the process of a submission.
+    """
     result = Result(student, assignment, dict.fromkeys(checks_of(assignment), "it was not run"))
     try:
-        if path.stat().st_size > LARGEST_NOTEBOOK:
-            raise ValueError(f"larger than {LARGEST_NOTEBOOK >> 20} MB")
-        handed = nbformat.read(path, as_version=4)
+        handed = parsed(path if isinstance(path, bytes) else plain(path))
         result.notebook = canonical(release, handed, result.notes)
     except Exception as error:
         handed, result.notebook = None, canonical(release, None, result.notes)
-        result.notes.append(f"{path.name} is no notebook that can be read ({type(error).__name__})")
+        why = str(error) if type(error) is ValueError else type(error).__name__
+        result.notes.append(f"{assignment}.ipynb is no notebook that can be read ({clean(why)[:60]})")
     if handed is not None:
         counts = [cell.get("execution_count") for cell in handed.cells if cell.cell_type == "code"]
-        counts = [count for count in counts if count]
-        _run(result, load(assignment), sorted(counts) == counts)
+        counts = [count for count in counts if type(count) is int]
+        _run(result, load(assignment), sorted(counts) == counts, secret)
     _show(result)
     return result
 
 
-def _run(result: Result, assignment: Assignment, order_kept: bool) -> None:
+def _run(result: Result, assignment: Assignment, order_kept: bool, secret: str) -> None:
     """Run the cells and the hidden tests; a cell that ends the process is left out of another try."""
     skip: set[int] = set()
-    while len(skip) < 4:
+    until = time.monotonic() + ALL_SECONDS
+    for _ in range(4):
         where: list[int] = []
-        with tempfile.TemporaryDirectory(prefix="submission-") as folder:
-            process = Process(folder)
+        folder = tempfile.mkdtemp(prefix="submission-")
+        try:
+            process = Process(folder, until)
             try:
                 run_cells(result.notebook, assignment, process, skip, where)
                 result.notes += complain(result.notebook, order_kept)
-                test(result, Student(process, result.student))
+                test(result, Student(process, result.student, assignment), secret)
                 return
             except Ended as error:
                 if not where:
@@ -305,23 +638,47 @@ def _run(result: Result, assignment: Assignment, order_kept: bool) -> None:
                 name = f"'{grade_id(cell)}'" if grade_id(cell) else f"number {where[0] + 1}"
                 result.notes.append(f"the cell {name} was left out: {error}")
                 skip.add(where[0])
+                if time.monotonic() > until:
+                    break
             finally:
                 process.close()
-    result.notes.append("too many cells end the process; nothing was tested")
+        finally:
+            subprocess.run(["rm", "-rf", folder], stderr=subprocess.DEVNULL)  # however deep its folders are
+    for cell in result.notebook.cells:
+        cell.metadata.pop("error", None)
+    result.notes.append("too many cells end the process, or take too long; nothing was tested")
 
 
-def test(result: Result, student: Student) -> None:
-    """Go through the hidden tests."""
-    for check in checks_of(result.assignment):
+def test(result: Result, student: Student, secret: str = "", only: str = "") -> None:
+    """Go through the hidden tests, or `only` a task's; a task that hung in two of them is not tried again."""
+    hung: dict[str, int] = {}
+    checks = [check for check in checks_of(result.assignment) if only in ("", check.task)]
+    answers = hunt(student, checks, secret)
+    for check in checks:
+        student.hung = False
         try:
-            check.run(student, reference(result.assignment), source_of(result.assignment, check.says))
+            if hung.get(check.task, 0) >= 2:
+                raise Wrong(f"{check.task}: {TOO_LONG}")
+            if check.wrong:
+                check.run(answers)
+            else:
+                for draw in draws(check, result.assignment, result.student, secret):
+                    check.run(student, reference(result.assignment), draw)
             del result.lost[check]
         except Ended:
             raise
         except Wrong as wrong:
             result.lost[check] = str(wrong)
+            hung[check.task] = hung.get(check.task, 0) + student.hung
         except Exception as error:  # what a function returned may be anything; a test that trips over it is failed
-            result.lost[check] = f"its result does not fit: {type(error).__name__}"
+            result.lost[check] = f"its result does not fit: {nearest(error)}"
+
+
+def limit_here() -> None:
+    """Limit the memory of the grader's own process for one submission; its children set their own limits."""
+    used = psutil.Process().memory_info().data if sys.platform == "linux" else 0
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (used + MEMORY, hard))
 
 
 def _show(result: Result) -> None:
@@ -332,6 +689,8 @@ def _show(result: Result) -> None:
             task = grade_id(cell).removeprefix("test-")
             lines = [f"{task}: {result.points[task]} of {most[task]} points", *result.report(task)]
             number = {"text/plain": str(result.points[task])}
-            cell.outputs = [nbformat.v4.new_output("stream", name="stdout", text="\n".join(lines) + "\n"),
-                            nbformat.v4.new_output("execute_result", number, execution_count=1)]  # fmt: skip
+            cell.outputs = [
+                nbformat.v4.new_output("stream", name="stdout", text="\n".join(lines) + "\n"),
+                nbformat.v4.new_output("execute_result", number, execution_count=1),
+            ]
             cell.execution_count = 1

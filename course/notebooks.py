@@ -13,9 +13,10 @@ RULES = """# Assignment {number}: {title}
 - Write your user name into the next cell. Your own numbers come from it.
 - Replace each `raise NotImplementedError` by your code. Keep names and arguments. Add cells as you like.
 - The tests you see are few. Your functions are graded by others, on other data.
+- Below each picture that your functions draw stands the one that right functions draw.
 - From `cflkit` you may import {uses}, and nothing else; not from {refuses} either.
-- Before you hand in: *Kernel, Restart Kernel and Run All Cells*. The grader does the same, within two minutes a
-  cell and two gigabytes, without a network, and without any file but this one.
+- Before you hand in: *Kernel, Restart Kernel and Run All Cells*. The grader does the same, within a minute
+  for each cell, four for all, and two gigabytes, without a network, and without any file but this one.
 - Real numbers are `float64`; counts, sizes, labels and row numbers are integers. A function must not change the
   tensors it is given."""
 
@@ -27,8 +28,11 @@ def mark(cell: NotebookNode, **values) -> NotebookNode:
     return cell
 
 
-def notebook(assignment: Assignment, part: str) -> NotebookNode:
-    """Return the `part` "source", "release" or "solution"; the release that nbgrader makes must be this one."""
+def notebook(assignment: Assignment, part: str, pictures: dict[str, str] | None = None) -> NotebookNode:
+    """Return the `part` "source", "release" or "solution"; the release that nbgrader makes must be this one.
+
+    `pictures` are those that right functions draw, which :meth:`course.checking.Reference.pictures` makes.
+    """
     points = tasks_of(assignment.name)
     written = sum(cell.points for cell in assignment.cells)
     rules = RULES.format(
@@ -40,6 +44,10 @@ def notebook(assignment: Assignment, part: str) -> NotebookNode:
         refuses=" and ".join(f"`{name}`" for name in assignment.refuses),
     )  # fmt: skip
     cells = [new_markdown_cell(rules), *(made(cell, points, part) for cell in assignment.cells)]
+    for cell in cells:
+        for name, picture in (pictures or {}).items():
+            if cell.cell_type == "markdown" and f"(attachment:{name}.png)" in cell.source:
+                cell.attachments = {f"{name}.png": {"image/png": picture}}
     for number, cell in enumerate(cells):
         cell.id = f"cell-{number}"
     kernel = {"name": "python3", "display_name": "Python 3", "language": "python"}
@@ -49,10 +57,12 @@ def notebook(assignment: Assignment, part: str) -> NotebookNode:
 def made(cell: Cell, points: dict[str, int], part: str) -> NotebookNode:
     """Return the notebook's cell of a piece of source."""
     text = getattr(cell, part, cell.text).rstrip()  # Cell has `release` and `solution`
-    if cell.kind == "prose":
+    if cell.kind in ("prose", "right"):
         return new_markdown_cell(cell.text)
-    if cell.kind == "code":
+    if cell.kind in ("code", "picture"):
         return new_code_cell(cell.text)
+    if cell.kind == "earlier":
+        return mark(new_code_cell(text), grade_id=f"earlier-{cell.id}", solution=True)
     if cell.kind == "task":
         return mark(new_code_cell(text), grade_id=cell.id, solution=True)
     if cell.kind == "check":

@@ -15,19 +15,49 @@ import sys
 from functools import cache
 from pathlib import Path
 
-NAMESPACES = ["unshare", "--user", "--map-current-user", "--net", "--ipc", "--pid", "--fork",
-              "--kill-child"]  # fmt: skip
-SYSTEM = ["/usr", "/lib", "/lib64", "/etc/ld.so.cache", "/etc/localtime", "/etc/fonts", "/dev/null", "/dev/zero",
-          "/dev/urandom", "/proc/cpuinfo", "/proc/meminfo", "/proc/stat", "/sys/devices/system/cpu"]  # fmt: skip
+NAMESPACES = ["unshare", "--user", "--map-current-user", "--net", "--ipc", "--pid", "--fork", "--kill-child"]
+SYSTEM = [
+    "/usr",
+    "/lib",
+    "/lib64",
+    "/etc/ld.so.cache",
+    "/etc/localtime",
+    "/etc/fonts",
+    "/dev/null",
+    "/dev/zero",
+    "/dev/urandom",
+    "/proc/cpuinfo",
+    "/proc/meminfo",
+    "/proc/stat",
+    "/sys/devices/system/cpu",
+]
 
 CREATE, ADD, RESTRICT = 444, 445, 446  # Landlock's system calls, the same numbers on all machines
 EXECUTE, READ_FILE, READ_DIR, WRITE_FILE = 1, 4, 8, 2
 READ = EXECUTE | READ_FILE | READ_DIR
 FILE_ONLY = EXECUTE | READ_FILE | WRITE_FILE | 1 << 14 | 1 << 15  # rights that a plain file can carry
 
-PATHS = {"open", "os.listdir", "os.scandir", "os.chdir", "os.remove", "os.rename", "os.rmdir", "os.mkdir",
-         "os.link", "os.symlink", "os.truncate", "os.chmod", "os.chown", "os.utime", "shutil.rmtree"}  # fmt: skip
+PATHS = {
+    "open",
+    "os.listdir",
+    "os.scandir",
+    "os.chdir",
+    "os.remove",
+    "os.rename",
+    "os.rmdir",
+    "os.mkdir",
+    "os.link",
+    "os.symlink",
+    "os.truncate",
+    "os.chmod",
+    "os.chown",
+    "os.utime",
+    "shutil.rmtree",
+    "sqlite3.connect",
+}
+BOTH = {"os.rename", "os.link", "os.symlink"}  # events whose first two arguments are paths
 PROGRAMS = {"os.system", "os.exec", "os.posix_spawn", "subprocess.Popen", "pty.spawn"}
+SIGNALS = {"os.kill", "os.killpg"}
 
 
 def landlock() -> int:
@@ -47,15 +77,25 @@ def namespaces() -> list[str]:
     return NAMESPACES if done.returncode == 0 else []
 
 
+RISK = {
+    "Landlock": "read and write whatever your account can, hidden tests and marks among it, in plain Python",
+    "namespaces": "use the network, stop processes of yours, and leave some of its own behind",
+}
+
+
 def layers() -> dict[str, bool]:
     """Return which of the layers this system offers."""
     return {"namespaces": bool(namespaces()), "Landlock": landlock() > 0, "audit hook": True}
 
 
+def package() -> str:
+    """Return the folder of cflkit."""
+    return str(Path(__file__).resolve().parent.parent / "cflkit")
+
+
 def readable() -> list[str]:
     """Return the folders that a submission may read: the system's libraries, Python, and cflkit."""
-    package = Path(__file__).resolve().parent.parent / "cflkit"
-    found = [*SYSTEM, sys.prefix, sys.base_prefix, str(package)]
+    found = [*SYSTEM, sys.prefix, sys.base_prefix, package()]
     return [os.path.realpath(path) for path in found if os.path.exists(path)]
 
 
@@ -63,14 +103,18 @@ def limit(memory: int, seconds: int) -> None:
     """Limit what this process may allocate (bytes, beyond what it has now), compute, and write to one file."""
     used = 0
     if os.path.exists("/proc/self/statm"):
-        used = int(Path("/proc/self/statm").read_text().split()[5]) * resource.getpagesize()
-    for what, most in ((resource.RLIMIT_DATA, used + memory), (resource.RLIMIT_CPU, seconds),
-                       (resource.RLIMIT_FSIZE, 1 << 27), (resource.RLIMIT_CORE, 0)):  # fmt: skip
+        used = int(Path("/proc/self/statm").read_text("utf-8").split()[5]) * resource.getpagesize()
+    for what, most in (
+        (resource.RLIMIT_DATA, used + memory),
+        (resource.RLIMIT_CPU, seconds),
+        (resource.RLIMIT_FSIZE, 1 << 27),
+        (resource.RLIMIT_CORE, 0),
+    ):
         resource.setrlimit(what, (most, most))
 
 
-def confine(paths: list[str], folder: str) -> None:
-    """Let this thread, and all that it starts, read `paths` and write in `folder`, and nothing else."""
+def confine(paths: list[str], folder: str, own_forks: set[int]) -> None:
+    """Let this thread, and all that it starts, read `paths`, write in `folder` and signal `own_forks`, no more."""
     if landlock():
         _landlock(paths, folder)
 
@@ -82,16 +126,22 @@ def confine(paths: list[str], folder: str) -> None:
             raise PermissionError("a submission may not open a socket")
         if event in PROGRAMS:
             raise PermissionError("a submission may not start a program")
-        if event not in PATHS or not arguments or not isinstance(arguments[0], str | bytes | os.PathLike):
+        if event in SIGNALS and arguments[0] not in own_forks:
+            raise PermissionError("a submission may not send a signal")
+        if event not in PATHS:
             return
-        path = os.path.join(os.path.realpath(os.fsdecode(arguments[0])), "")
+        for argument in arguments[: 2 if event in BOTH else 1]:
+            if isinstance(argument, str | bytes | os.PathLike):
+                visit(event, os.fsdecode(argument), arguments)
+
+    def visit(event: str, named: str, arguments: tuple) -> None:
+        path = os.path.join(os.path.realpath(named), "")
         writes = event not in ("os.listdir", "os.scandir", "os.chdir")
         if event == "open":
             mode, flags = arguments[1], arguments[2]
             writes = bool(set(mode) & set("wax+")) if mode else bool(flags & (os.O_WRONLY | os.O_RDWR))
         if not path.startswith(own if writes and path != "/dev/null/" else inside):
-            what = "change" if writes else "read"
-            raise PermissionError(f"a submission may not {what} {os.fsdecode(arguments[0])}")
+            raise PermissionError(f"a submission may not {'change' if writes else 'read'} {named}")
 
     sys.addaudithook(audit)
 
@@ -125,3 +175,6 @@ def _landlock(paths: list[str], folder: str) -> None:
         raise OSError(ctypes.get_errno(), "prctl")
     call(RESTRICT, ruleset, 0)
     os.close(ruleset)
+    libc.capset(
+        (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
+    )  # as root of a namespace it could chroot

@@ -6,6 +6,8 @@ Prose is prose. A fence says what its code is::
     ```python id=parameters   the same; the student's own numbers, made from the cell ``student``
     ```python task=NAME    code to be written; what stands between the SOLUTION marks is taken out of the release
     ```python check=NAME   tests that students see; the hidden ones of course/checks are worth the points
+    ```python earlier=a1_train   a function of an earlier assignment, which students paste; worth no points
+    ```python picture=NAME code that draws what the student's functions do; a right picture is put below it
     ```text answer=5       a written question's mark scheme, worth 5 points; students get an empty cell
 
 Every assignment begins with two cells that stand here and not in its file: who the student is, and how numbers are
@@ -21,13 +23,31 @@ import yaml
 
 HOME = Path(__file__).resolve().parent
 STUDENT = 'student = "your-user-name"'
-TENSORS = """import torch
+TENSORS = '''import torch
 
 torch.set_default_dtype(torch.float64)
-torch.set_num_threads(1)"""
+torch.set_num_threads(1)
+
+
+def expect(what, came, right, known=None):
+    """Raise AssertionError unless `came` is `right`; `known` says which usual mistake gives which numbers."""
+    came, right = torch.as_tensor(came), torch.as_tensor(right)
+
+    def alike(other):
+        other = torch.as_tensor(other).double()
+        return came.shape == other.shape and torch.allclose(came.double(), other, atol=1e-5, equal_nan=True)
+
+    if not alike(right):
+        lines = [what, f"expected {right.tolist()}", f"came     {came.tolist()}"]
+        lines += [f"which comes when {mistake}" for mistake, numbers in (known or {}).items() if alike(numbers)]
+        raise AssertionError("\\n    ".join(lines))'''
+RIGHT = "*What right functions draw:*\n\n![what right functions draw](attachment:{}.png)"
 MARKS = re.compile(r"^( *)### BEGIN SOLUTION\n.*?^ *### END SOLUTION\n?", re.MULTILINE | re.DOTALL)
 ANSWER = "Your answer here."
 STUB = "raise NotImplementedError  # your code here"
+PASTE = (
+    """# Paste your `{name}` of assignment {number} here: the picture below is drawn with it. It has no points."""
+)
 FENCE = re.compile(r"^```(?:python|text)(?: (\w+)=(\w+))?\n(.*?)^```$\n?", re.MULTILINE | re.DOTALL)
 
 
@@ -35,7 +55,7 @@ FENCE = re.compile(r"^```(?:python|text)(?: (\w+)=(\w+))?\n(.*?)^```$\n?", re.MU
 class Cell:
     """A piece of an assignment; `text` is as written in the source."""
 
-    kind: str  # prose, code, task, check or answer
+    kind: str  # prose, code, task, check, earlier, picture, right or answer
     id: str
     text: str
     points: int = 0
@@ -65,6 +85,11 @@ class Assignment:
     refuses = ("sklearn", "scipy")
 
 
+def task(assignment: str, name: str) -> str:
+    """Return the source of a task of another assignment."""
+    return next(cell.text for cell in load(assignment).cells if (cell.kind, cell.id) == ("task", name))
+
+
 def names() -> list[str]:
     """Names of all assignments, in the order of the course."""
     return sorted(path.stem for path in (HOME / "sources").glob("a*.md"))
@@ -90,6 +115,12 @@ def load(name: str) -> Assignment:
             cells.append(Cell("code", value or f"code-{len(cells)}", code.rstrip()))
         elif key == "task":
             cells.append(Cell("task", value, code.rstrip() + "\n"))
+        elif key == "earlier":
+            before, function = value.split("_", 1)
+            paste = PASTE.format(name=function, number=before[1:])
+            cells.append(Cell("earlier", function, f"{paste}\n{task(before, function)}"))
+        elif key == "picture":
+            cells += [Cell("picture", value, code.rstrip()), Cell("right", f"right-{value}", RIGHT.format(value))]
         elif key == "check":
             cells.append(Cell("check", f"test-{value}", code.rstrip()))
         else:

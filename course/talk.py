@@ -1,7 +1,7 @@
 """Messages between the grader and the process of a submission: plain values and tensors, never pickles.
 
 A pickle from a submission could run code in the grader. A message is JSON of bounded length instead, with tensors
-as bytes, dtype and shape.
+as bytes, dtype and shape. Whatever else arrives is a ValueError, in :func:`read` as in :func:`unpack`.
 """
 
 import base64
@@ -43,11 +43,18 @@ def pack(value, functions: list[Callable] | None = None):
 
 def unpack(value, proxy: Callable[[int], Callable] | None = None):
     """Undo :func:`pack`; ``proxy(number)`` stands for a function of the other side. ValueError if malformed."""
+    try:
+        return _unpack(value, proxy)
+    except (KeyError, TypeError, AttributeError, OverflowError, RuntimeError) as error:  # and RecursionError
+        raise ValueError(f"no value: {type(error).__name__}") from None
+
+
+def _unpack(value, proxy):
     if isinstance(value, list):
-        return [unpack(item, proxy) for item in value]
+        return [_unpack(item, proxy) for item in value]
     if not isinstance(value, dict):
         return value
-    (kind, content), = value.items()
+    ((kind, content),) = value.items()
     if kind == "tensor":
         name, shape, data = content
         raw = base64.b64decode(data)
@@ -57,7 +64,7 @@ def unpack(value, proxy: Callable[[int], Callable] | None = None):
         flat = torch.frombuffer(bytearray(raw), dtype=dtype) if raw else torch.zeros(0, dtype=dtype)
         return flat.reshape(shape)
     if kind == "dict":
-        return {unpack(key): unpack(item, proxy) for key, item in content}
+        return {_unpack(key, None): _unpack(item, proxy) for key, item in content}
     if kind == "function" and proxy is not None:
         return proxy(content)
     raise ValueError(f"no value: {kind}")
@@ -80,4 +87,12 @@ def read(take: Callable[[int], bytes]) -> dict | None:
     if length > LARGEST:
         raise ValueError(f"a message of {length} bytes is longer than {LARGEST}")
     body = take(length)
-    return json.loads(body) if len(body) == length else None
+    if len(body) < length:
+        return None
+    try:
+        message = json.loads(body)
+    except RecursionError:
+        raise ValueError("a message that is nested too deeply") from None
+    if not isinstance(message, dict):
+        raise ValueError("a message that is no object")
+    return message

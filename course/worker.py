@@ -1,9 +1,11 @@
 """The process of one submission: runs its cells from top to bottom, then its functions as the grader asks.
 
-Started by :mod:`course.judge` as a script. It knows no test and no mark. Each call runs in a fork that is thrown
-away afterwards: a function that hangs, dies or remembers its arguments changes nothing for the next call.
+Started by :mod:`course.judge` as a script. It knows no test and no mark. Each request is answered in a fork that is
+thrown away afterwards: a function that hangs, dies or remembers its arguments changes nothing for the next request.
+The cells share this process, so that nothing it sends is trusted: the grader checks every message.
 """
 
+import base64
 import builtins
 import contextlib
 import io
@@ -12,11 +14,13 @@ import select
 import signal
 import sys
 import time
+import warnings
 
 import sandbox
 import talk
 
 OUTPUT = 4000  # characters of a cell's output that are kept
+PICTURES = 4  # pictures of a cell that are kept
 
 
 class TooLong(BaseException):
@@ -28,8 +32,11 @@ def ring(*_):
     raise TooLong
 
 
-def explain(error: BaseException, name: str, source: str = "") -> dict:
-    """Return type, line and one-line text of an error; the line is that of the submission's own code."""
+def explain(error: BaseException, name: str) -> dict:
+    """Return type, line and one-line text of an error; the line is that of the submission's own code.
+
+    The type is the nearest built-in one: a name that a submission made up could carry what it was handed.
+    """
     line, trace = None, error.__traceback__
     while trace is not None:
         if name in trace.tb_frame.f_code.co_filename:
@@ -37,11 +44,15 @@ def explain(error: BaseException, name: str, source: str = "") -> dict:
         trace = trace.tb_next
     if isinstance(error, SyntaxError):
         line = error.lineno
-    kind, text = type(error).__name__, " ".join(str(error).split())[:200]
+    kind = next(c.__name__ for c in type(error).__mro__ if c.__module__ == "builtins")
+    try:
+        text = " ".join(str(error).split())[:200]
+    except Exception:
+        text = ""
     if isinstance(error, MemoryError) or "allocate memory" in text:
-        kind, text = "MemoryError", "it needs more memory than is allowed"
+        kind = "MemoryError"
     if isinstance(error, TooLong):
-        kind, text = "TooLong", "it ran longer than is allowed"
+        kind = "TooLong"
     return {"type": kind, "line": line, "text": text}
 
 
@@ -74,6 +85,18 @@ def guard(uses: list[str], refuses: list[str]) -> None:
     builtins.__import__ = checked
 
 
+def own_work(package: str, uses: list[str]):
+    """Return a profile function that ends a call of the package's code, by whatever way it was imported."""
+    allowed = tuple(os.path.join(package, name) for name in uses)
+
+    def entered(frame, event, _):
+        path = frame.f_code.co_filename
+        if event == "call" and path.startswith(package) and not path.startswith(allowed):
+            raise ImportError("a function that students write may not call cflkit")
+
+    return entered
+
+
 class Pipe:
     """One end of a connection by messages."""
 
@@ -98,24 +121,39 @@ class Pipe:
             data = data[os.write(self.write, data) :]
 
 
-def run_cells(shell, order: dict, grader: Pipe) -> None:
+def drawn(shown: list[dict]) -> list[str]:
+    """Return the pictures of a cell, PNG in base64: what it displayed, then the figures that it left open."""
+    found = [output["data"]["image/png"] for output in shown if "image/png" in output.get("data", {})]
+    found = [each if isinstance(each, str) else base64.b64encode(each).decode() for each in found]
+    if plots := sys.modules.get("matplotlib.pyplot"):
+        for number in plots.get_fignums()[:PICTURES]:
+            data = io.BytesIO()
+            plots.figure(number).savefig(data, format="png", dpi=72)
+            found.append(base64.b64encode(data.getvalue()).decode())
+        plots.close("all")
+    return found[:PICTURES]
+
+
+def run_cells(shell, cells: list[dict], grader: Pipe) -> None:
     """Run all cells, each up to its time, and report on each."""
-    for number, source in enumerate(order["cells"]):
-        captured, error = Capture(), None
-        signal.setitimer(signal.ITIMER_REAL, order["cell_seconds"])
+    for number, cell in enumerate(cells):
+        captured, error, pictures = Capture(), None, []
+        shell.display_pub.outputs = []
+        signal.setitimer(signal.ITIMER_REAL, cell["seconds"])
         try:
             with contextlib.redirect_stdout(captured), contextlib.redirect_stderr(captured):
-                result = shell.run_cell(source, store_history=False, silent=False)
-            error = result.error_before_exec or result.error_in_exec
+                result = shell.run_cell(cell["source"], store_history=False, silent=False)
+                error = result.error_before_exec or result.error_in_exec
+                pictures = drawn(shell.display_pub.outputs)
         except BaseException as raised:  # an interrupt between two lines of ours
             error = raised
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
         told = None if error is None else explain(error, "ipython-input")
-        grader.send({"cell": number, "error": told, "output": captured.getvalue()})
+        grader.send({"cell": number, "error": told, "output": captured.getvalue(), "pictures": pictures})
 
 
-def answer(shell, request: dict, outer: Pipe) -> None:
+def answer(shell, request: dict, outer: Pipe) -> dict:
     """In the fork: call one of the submission's functions, or look at one of its variables."""
 
     def proxy(number: int):
@@ -129,27 +167,26 @@ def answer(shell, request: dict, outer: Pipe) -> None:
         return ask
 
     name = request["name"]
-    reply = {}
-    try:
-        if name not in shell.user_ns:
-            reply = {"error": {"type": "missing", "line": None, "text": f"{name} is not defined"}}
-        elif "arguments" not in request:
-            reply = {"value": talk.pack(shell.user_ns[name])}
-        else:
-            function = shell.user_ns[name]
-            if getattr(function, "__module__", None) != "__main__":
-                raise TypeError(f"{name} is not a function written in this notebook")
-            with contextlib.redirect_stdout(Capture()), contextlib.redirect_stderr(Capture()):
-                arguments = talk.unpack(request["arguments"], proxy)
-                reply = {"value": talk.pack(function(*arguments))}
-                if "keeps" in request:
-                    reply = {"value": talk.pack(arguments) == request["arguments"]}
-    except BaseException as error:
-        reply = {"error": explain(error, "ipython-input")}
-    outer.send({"reply": reply})
+    if name not in shell.user_ns:
+        return {"error": {"type": "missing", "line": None, "text": ""}}
+    if "calls" not in request:
+        return {"value": talk.pack(shell.user_ns[name])}
+    function, values = shell.user_ns[name], []
+    if getattr(function, "__module__", None) != "__main__":
+        raise TypeError(f"{name} is not a function written in this notebook")
+    with contextlib.redirect_stdout(Capture()), contextlib.redirect_stderr(Capture()):
+        given = [talk.unpack(arguments, proxy) for arguments in request["calls"]]
+        for number in request["order"]:
+            sys.setprofile(own_work(request["package"], request["uses"]))
+            try:
+                value = function(*given[number])
+            finally:
+                sys.setprofile(None)
+            values.append(talk.pack(value))
+        return {"values": values, "left": None if request["asks"] else talk.pack(given)}
 
 
-def serve(shell, grader: Pipe) -> None:
+def serve(shell, grader: Pipe, forks: set[int]) -> None:
     """Answer the grader's requests, each in a fork, until the grader hangs up."""
     while (request := grader.receive()) is not None:
         (up, told), (heard, down) = os.pipe(), os.pipe()
@@ -157,19 +194,25 @@ def serve(shell, grader: Pipe) -> None:
         if child == 0:
             for fd in (grader.read, grader.write, up, down):
                 os.close(fd)
-            answer(shell, request, Pipe(heard, told))
+            outer = Pipe(heard, told)
+            try:
+                reply = answer(shell, request, outer)
+            except BaseException as error:
+                reply = {"error": explain(error, "ipython-input")}
+            outer.send({"reply": reply})
             os._exit(0)
+        forks.add(child)
         os.close(told)
         os.close(heard)
         inner, deadline, reply = Pipe(up, down), time.monotonic() + request["seconds"], None
         while reply is None:
             ready, _, _ = select.select([up], [], [], max(0, deadline - time.monotonic()))
-            if not ready:
-                reply = {"error": {"type": "TooLong", "line": None, "text": "it ran longer than is allowed"}}
+            if not ready or time.monotonic() >= deadline:  # also of one that asks on and on
+                reply = {"error": {"type": "TooLong", "line": None, "text": ""}}
                 break
             message = inner.receive()
             if message is None:
-                reply = {"error": {"type": "died", "line": None, "text": "its process ended"}}
+                reply = {"error": {"type": "died", "line": None, "text": ""}}
             elif "ask" in message:
                 grader.send(message)
                 inner.send(grader.receive())
@@ -187,17 +230,24 @@ def main() -> None:
     """Take the order, shut the doors, run the cells, serve."""
     grader = Pipe(int(sys.argv[1]), int(sys.argv[2]))
     order = grader.receive()
+    from IPython.core.displaypub import CapturingDisplayPublisher
     from IPython.core.interactiveshell import InteractiveShell  # before the doors shut: it asks the system
 
     sys.path.pop(0)  # this folder
     sandbox.limit(order["memory"], order["seconds"])
-    sandbox.confine(order["readable"], os.getcwd())
+    forks: set[int] = set()
+    sandbox.confine(order["readable"], os.getcwd(), forks)
     shell = InteractiveShell.instance(history_length=0, colors="nocolor")
     shell.history_manager.enabled = False
+    shell.display_pub = CapturingDisplayPublisher()
+    warnings.filterwarnings("ignore", message="FigureCanvasAgg is non-interactive")  # plt.show() is all right
     guard(order["uses"], order["refuses"])
+    for name in ("talk", "sandbox"):  # out of the way of ``sys.modules``, where cells would find them by name
+        del sys.modules[name]
     signal.signal(signal.SIGALRM, ring)
-    run_cells(shell, order, grader)
-    serve(shell, grader)
+    grader.send({"ready": True})
+    run_cells(shell, order["cells"], grader)
+    serve(shell, grader, forks)
 
 
 if __name__ == "__main__":

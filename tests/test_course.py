@@ -13,8 +13,9 @@ pytest.importorskip("nbgrader", reason="the course needs requirements-course.txt
 
 from cflkit import metrics
 from cflkit.methods import graph_layers, stocfl
-from course import judge, talk
+from course import judge
 from course.checking import Reference, checks_of, tasks_of
+from course.inside import Inside, cells, points
 from course.notebooks import notebook
 from course.source import STUB, load, names
 
@@ -23,58 +24,12 @@ ROOT = Path(__file__).resolve().parent.parent
 STUDENTS = ["tom", "ada", "bob", "eve", "kim", "joe", "sue", "max"]
 
 
-class Inside(judge.Student):
-    """A student whose functions are here, in this process: for solutions that we wrote ourselves."""
-
-    def __init__(self, cells: list[tuple[str, str]], id: str):
-        self.names, self.id, self.named = {"__name__": "__main__", "print": lambda *_: None}, id, id
-        for name, code in cells:
-            try:
-                exec(compile(code, name, "exec"), self.names)
-            except Exception:  # as in a notebook: the next cell is run all the same
-                continue
-            finally:
-                self.names["student"] = id
-
-    def _ask(self, request, functions=()):
-        try:
-            value = self.names[request["name"]]
-            if "arguments" in request:
-                arguments = talk.unpack(request["arguments"], lambda number: functions[number])
-                value = value(*arguments)
-                if "keeps" in request:
-                    value = talk.pack(arguments) == request["arguments"]
-            return {"value": talk.pack(value)}
-        except Exception as error:
-            return {"error": {"type": type(error).__name__, "line": None, "text": str(error)}}
-
-
-def cells(assignment: str, part: str = "solution", change: dict | None = None) -> list[tuple[str, str]]:
-    """The code of a part of an assignment, by cell; a planted mistake may have changed one."""
-    found = []
-    for cell in load(assignment).cells:
-        if cell.kind in ("code", "task"):
-            code = getattr(cell, part)
-            if change and (cell.kind, cell.id) == ("task", change["task"]):
-                assert code.count(change["from"]) == 1, f"{assignment}, {change['mistake']}: no such text"
-                code = code.replace(change["from"], change["to"])
-            found.append((cell.id, code))
-    return found
-
-
-def points(assignment: str, code: list[tuple[str, str]], id: str = "tom") -> tuple[dict[str, int], list[str]]:
-    """Points by task, and what was lost."""
-    result = judge.Result(id, assignment, dict.fromkeys(checks_of(assignment), "it was not run"))
-    judge.test(result, Inside(code, id))
-    return result.points, [line for task in result.points for line in result.report(task)]
-
-
 def mistakes(assignment: str) -> list[dict]:
     return yaml.safe_load((ROOT / "course" / "wrong" / f"{assignment}.yaml").read_text())
 
 
-def test_there_are_six_assignments_of_twenty_and_five_points():
-    assert names() == ["a1", "a2", "a3", "a4", "a5", "a6"]
+def test_assignments_have_twenty_and_five_points():
+    assert names() == [f"a{k}" for k in range(1, len(names()) + 1)] and len(names()) >= 7
     for name in names():
         written = sum(cell.points for cell in load(name).cells)
         assert (sum(tasks_of(name).values()), written) == (20, 5), name
@@ -84,6 +39,9 @@ def test_there_are_six_assignments_of_twenty_and_five_points():
 @pytest.mark.parametrize("assignment", names())
 def test_the_solution_gets_everything_and_the_release_nothing(assignment):
     assert points(assignment, cells(assignment)) == (tasks_of(assignment), [])
+    for student in STUDENTS[1:5]:  # other draws of the hidden tests
+        got, lines = points(assignment, cells(assignment, measured=False), student)
+        assert got == tasks_of(assignment) | {"measure": 0}, (student, lines)
     assert sum(points(assignment, cells(assignment, "release"))[0].values()) == 0
 
 
@@ -92,10 +50,63 @@ def test_planted_mistakes_get_exactly_their_points(assignment):
     planted, full = mistakes(assignment), tasks_of(assignment)
     assert len(planted) >= 6
     assert {"hunt", "measure"} <= {each["task"] for each in planted}
-    for each in planted:
-        got, lines = points(assignment, cells(assignment, change=each))
-        assert got == full | each["points"], (each["mistake"], lines)
-        assert sum(got.values()) < 20, f"{each['mistake']} costs nothing"
+    measurement = next(cell.text for cell in load(assignment).cells if cell.id == "measure")
+    for number, each in enumerate(planted):
+        measured = each["task"] == "measure" or f"{each['task']}(" in measurement
+        student = "tom" if measured else STUDENTS[number % len(STUDENTS)]
+        got, lines = points(assignment, cells(assignment, change=each, measured=measured), student)
+        expected = full | each["points"] if measured else full | each["points"] | {"measure": 0}
+        assert got == expected, (each["mistake"], student, lines)
+        assert measured or "measure" not in each["points"], f"{each['mistake']}: the measurement does not call it"
+        assert got != full, f"{each['mistake']} costs nothing"
+
+
+SINGLE = """
+def single(function):
+    def called(*given):
+        try:
+            return function(*(one(each) for each in given))
+        except RuntimeError:  # of a solution that asks for double precision itself
+            return function(*given).float()
+    return called
+def one(each):
+    if isinstance(each, list):
+        return [one(item) for item in each]
+    return each.float() if isinstance(each, torch.Tensor) and each.is_floating_point() else each
+"""
+
+
+@pytest.mark.parametrize("assignment", names())
+def test_single_precision_is_right_too(assignment):
+    functions = [task for task in tasks_of(assignment) if task not in ("hunt", "measure")]
+    wrap = ("single", SINGLE + "".join(f"{name} = single({name})\n" for name in functions))
+    code = [*cells(assignment, measured=False), wrap]
+    for student in STUDENTS[:4]:
+        got, lines = points(assignment, code, student)
+        assert got == tasks_of(assignment) | {"measure": 0}, (student, lines)
+
+
+TRIVIAL = [
+    "1.0",
+    "0.0",
+    "given[0]",
+    "torch.zeros_like(given[0])",
+    "torch.ones_like(given[0])",
+    "[0] * len(given[0])",
+    "given[-1]",
+    "torch.zeros(len(given[0]))",
+    "torch.ones(len(given[0])).long()",
+    "given[1]",
+]
+
+
+@pytest.mark.parametrize("assignment", names())
+def test_functions_that_do_nothing_get_nothing(assignment):
+    functions = [task for task in tasks_of(assignment) if task not in ("hunt", "measure")]
+    for result in TRIVIAL:
+        code = [*cells(assignment)[:2], *((name, f"def {name}(*given): return {result}") for name in functions)]
+        got, _ = points(assignment, code)
+        assert sum(got.values()) == 0, (result, got)
 
 
 @pytest.mark.parametrize("assignment", names())
@@ -113,12 +124,13 @@ def test_visible_tests_accept_the_solution_and_refuse_the_release(assignment):
 def test_stubs_occur_in_their_solutions_and_names_are_stable(assignment):
     source = load(assignment)
     for cell in source.cells:
-        if cell.kind == "task":
+        if cell.kind in ("task", "earlier"):
             solution = iter(cell.solution.splitlines())
             kept = [line for line in cell.release.splitlines() if line.strip() != STUB]
             assert all(line in solution for line in kept), (cell.id, kept)
             assert cell.release.count(STUB) == cell.text.count("### BEGIN SOLUTION") == 1
-    found = [judge.grade_id(cell) for cell in notebook(source, "source").cells if judge.grade_id(cell)]
+    found = [name for cell in notebook(source, "source").cells if (name := judge.grade_id(cell))]
+    found = [name for name in found if not name.startswith("earlier-")]
     tasks = list(tasks_of(assignment))
     assert sorted(found) == sorted([*tasks, *(f"test-{task}" for task in tasks), "written"])
 
@@ -136,12 +148,27 @@ def test_model_solutions_agree_with_the_package():
     assert torch.allclose(a6.adjacency(V, 0.5), graph, atol=1e-9)
 
 
+@pytest.mark.parametrize("assignment", names())
+def test_pictures_are_drawn_by_right_functions_and_come_with_the_release(assignment):
+    drawn = Reference(load(assignment)).pictures()
+    assert drawn and all(len(picture) > 8000 for picture in drawn.values())
+    release = notebook(load(assignment), "release", drawn)
+    assert [cell.attachments for cell in release.cells if "attachments" in cell] == [
+        {f"{name}.png": {"image/png": picture}} for name, picture in drawn.items()
+    ]
+    used = {cell.id for cell in load(assignment).cells if cell.kind == "earlier"}
+    code = " ".join(cell.text for cell in load(assignment).cells if cell.kind == "picture")
+    asked = used | (set(tasks_of(assignment)) - {"hunt", "measure"})
+    assert all(f"{name}(" in code for name in used) and any(f"{name}(" in code for name in asked - used)
+
+
 SIGHT = {  # what every student must see in the own numbers, whatever they are
     "a1": lambda a: 0.3 < a["skew"] < 0.8 and a["accuracy"] > 0.8,
     "a2": lambda a: 0.3 < a["ari"] <= 1 and 0.005 < a["spread"] < 0.3,
     "a3": lambda a: a["chained"] > a["parallel"] + 0.05,
     "a4": lambda a: a["own"] > a["others"] + 0.1,
     "a5": lambda a: a["lcfed_ari"] > a["fesem_ari"] + 0.1 and a["lcfed_moved"] > a["fesem_moved"],
+    "a7": lambda a: a["labels"] > a["rotation"] + 0.1 and a["fair_rotation"] > a["fair_labels"] + 0.05,
     "a6": lambda a: a["attributes"] > a["majority"] + 0.03,
 }
 
@@ -198,9 +225,14 @@ def leaks(paths) -> list[str]:
 
 
 def test_no_solution_in_what_students_get(tmp_path):
-    paths = [*(ROOT / "book").glob("*.ipynb"), *(ROOT / "book").glob("*.md"), *(ROOT / "cflkit").rglob("*.py"),
-             ROOT / "course" / "student.md", *(ROOT / "_build" / "html").rglob("*.html"),
-             *(ROOT / "_build" / "html").glob("searchindex.js")]  # fmt: skip
+    paths = [
+        *(ROOT / "book").glob("*.ipynb"),
+        *(ROOT / "book").glob("*.md"),
+        *(ROOT / "cflkit").rglob("*.py"),
+        ROOT / "course" / "student.md",
+        *(ROOT / "_build" / "html").rglob("*.html"),
+        *(ROOT / "_build" / "html").glob("searchindex.js"),
+    ]
     for name in names():
         release = tmp_path / f"{name}.md"
         release.write_text("\n".join(cell.source for cell in notebook(load(name), "release").cells))

@@ -1,27 +1,31 @@
 """Grading: every way in which a submission can misbehave, what is said to it, and what nbgrader makes of it."""
 
+import base64
 import csv
 import os
 import subprocess
 import sys
+import time
 from copy import deepcopy
 from pathlib import Path
 
 import nbformat
 import pytest
 import torch
-from nbformat.v4 import new_code_cell
+from nbformat.v4 import new_code_cell, new_markdown_cell
 
 pytest.importorskip("nbgrader", reason="the course needs requirements-course.txt")
 
-from test_course import leaks, mistakes, points
+from test_course import leaks, mistakes
 
-from course import build, grade, judge, sandbox
-from course.checking import Wrong, checks_of, same, tasks_of
+from course import grade, judge, sandbox
+from course.checking import Wrong, checks_of, pure, same, tasks_of
+from course.inside import points
 from course.notebooks import notebook
 from course.source import load, names
 
 pytestmark = [pytest.mark.course, pytest.mark.timeout(800)]
+ONE_WORKER = pytest.mark.xdist_group("class")  # they share a graded class
 ROOT = Path(__file__).resolve().parent.parent
 RELEASE = notebook(load("a6"), "release")
 
@@ -32,8 +36,13 @@ def handed(part="solution", assignment="a6", student="tom", only=("student", "fo
     for cell in nb.cells:
         cell.source = cell.source.replace("your-user-name", student)
     if only:
-        nb.cells = [cell for cell in nb.cells if judge.grade_id(cell) in only or "student =" in cell.source
-                    or cell.source.startswith("import torch\n")]  # fmt: skip
+        nb.cells = [
+            cell
+            for cell in nb.cells
+            if judge.grade_id(cell) in only
+            or "student =" in cell.source
+            or cell.source.startswith("import torch\n")
+        ]
     return nb
 
 
@@ -127,7 +136,7 @@ def test_functions_that_misbehave_lose_their_own_call_only(tmp_path, monkeypatch
         "return [torch.empty(1 << 26) for _ in range(100)]": "it needs more memory than is allowed",
         "return 'ten points'": "it returned str, not numbers",
         "return x * float('nan')": "not all numbers are finite",
-        "return x[0]": "shape (), not (3,)",
+        "return x[0]": "its shape has 0 dimensions, not 1",
         "return object()": "raises TypeError",
         "x += 1; return x": None,
     }
@@ -135,14 +144,15 @@ def test_functions_that_misbehave_lose_their_own_call_only(tmp_path, monkeypatch
     nb.cells += [new_code_cell(f"def f{k}(x):\n    {body}") for k, body in enumerate(bodies)]
     nb.cells += [new_code_cell("from torch import relu"), new_code_cell("def last(g):\n    return g(g(1.0))")]
     monkeypatch.setattr(judge, "CALL_SECONDS", 10)
-    process = judge.Process(str(tmp_path))
+    process = judge.Process(str(tmp_path), time.monotonic() + 200)
     try:
         judge.run_cells(nb, load("a6"), process, set(), [])
-        student = judge.Student(process, "tom")
+        student = judge.Student(process, "tom", load("a6"))
         for k, why in enumerate(bodies.values()):
             x = torch.zeros(3)
             if why is None:
-                assert not student.keeps(f"f{k}", x)
+                with pytest.raises(Wrong, match="an argument was changed"):
+                    pure(student, f"f{k}", (x,), (x + 1,))
             else:
                 with pytest.raises(Wrong) as raised:
                     same(getattr(student, f"f{k}")(x), x + 1)
@@ -150,10 +160,8 @@ def test_functions_that_misbehave_lose_their_own_call_only(tmp_path, monkeypatch
                 assert "tensor(" not in str(raised.value), "a test's numbers are shown"
         with pytest.raises(Wrong, match="raises TypeError"):  # not a function written in this notebook
             student.relu(torch.zeros(3))
-        assert student.raises("f2", torch.zeros(3)) == "ValueError"
-        assert student.last(lambda y: 3 * y) == 9.0
-        with pytest.raises(Wrong, match="raises RuntimeError"):
-            student.last(lambda y: y.nonsense)
+        assert student.raises("last", lambda y: 3 * y) is None
+        assert student.raises("last", lambda y: y.nonsense) == "last raises RuntimeError in line 2"
     finally:
         process.close()
 
@@ -214,10 +222,10 @@ def test_a_notebook_run_out_of_order(tmp_path):
 
 def test_what_a_test_hands_over_cannot_be_printed(tmp_path):
     nb = changed("print('seen', x); globals().setdefault('kept', []).append(x); raise ValueError(x)")
-    nb.cells.append(new_code_cell("print('kept', globals().get('kept'))"))
+    nb.cells.append(new_code_cell("print('kept', len(globals().get('kept')))"))
     result = graded(nb, tmp_path)
     shown = "".join(output.get("text", "") for cell in result.notebook.cells for output in cell.get("outputs", []))
-    assert "kept None" in shown
+    assert "kept 1" in shown  # what the visible test handed over
     assert "seen" not in shown and "tensor(" not in shown
 
 
@@ -227,35 +235,67 @@ def test_somebody_elses_numbers(tmp_path):
     assert "the id cell says 'ada', the folder 'tom'" in result.report("measure")[0]
 
 
+def command(home, module, *arguments):
+    """Run a program of the course as its user does, with `home` as the folder of the clone."""
+    done = subprocess.run(
+        [sys.executable, "-m", f"course.{module}", *arguments],
+        cwd=home,
+        capture_output=True,
+        text=True,
+        env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
 @pytest.fixture(scope="module")
 def course(tmp_path_factory):
-    """A built course and a graded class: a solution, an untouched release, and a mixture of mistakes."""
+    """A built course and a graded class: a solution, an untouched release, a mixture of mistakes, and mischief."""
     home = tmp_path_factory.mktemp("course")
-    before = Path.cwd()
-    os.chdir(home)
-    try:
-        build.main()
-        expected = {}
-        for name in names():
-            for student in ("good", "empty", "mixed") if name in ("a1", "a4") else ("good",):
-                nb = handed("release" if student == "empty" else "solution", name, student, only=None)
-                if student == "mixed":
-                    planted = {each["task"]: each for each in mistakes(name)}
-                    for cell in nb.cells:
-                        if (each := planted.get(judge.grade_id(cell))) and each["task"] != "measure":
-                            cell.source = cell.source.replace(each["from"], each["to"])
-                    run = [cell for cell in nb.cells if cell.cell_type == "code" and not judge.is_test(cell)]
-                    code = [(cell.source[:9], cell.source) for cell in run]
-                    expected[name] = sum(points(name, code, "mixed")[0].values())
-                path = home / "handed" / student / f"{name}.ipynb"
-                path.parent.mkdir(parents=True, exist_ok=True)
-                nbformat.write(nb, path)
-        (home / "handed" / "broken").mkdir()
-        (home / "handed" / "broken" / "a1.ipynb").write_text("{")
-        grade.main(Path("handed"), 2)
-        yield home / "build" / "course", expected
-    finally:
-        os.chdir(before)
+    command(home, "build")
+    expected = {}
+    for name in names():
+        for student in ("good", "empty", "mixed") if name in ("a1", "a4") else ("good",):
+            nb = handed("release" if student == "empty" else "solution", name, student, only=None)
+            if student == "mixed":
+                planted = {each["task"]: each for each in mistakes(name)}
+                for cell in nb.cells:
+                    if (each := planted.get(judge.grade_id(cell))) and each["task"] != "measure":
+                        cell.source = cell.source.replace(each["from"], each["to"])
+                run = [cell for cell in nb.cells if cell.cell_type == "code" and not judge.is_test(cell)]
+                code = [(cell.source[:9], cell.source) for cell in run]
+                expected[name] = sum(points(name, code, "mixed")[0].values())
+            path = home / "handed" / student / f"{name}.ipynb"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            nbformat.write(nb, path)
+    mischief(home)
+    (home / "out.txt").write_text(command(home, "grade", "handed", "--jobs", "2"))
+    return home / "build" / "course", expected
+
+
+def mischief(home):
+    """Hand in what crashed, held up or fooled a grader: each costs its own points."""
+    folder = home / "handed"
+    for student in ("broken", "loud", "pipe", "link", "away", "zoe/sub", "shout", "html"):
+        (folder / student).mkdir(parents=True)
+    (folder / "broken" / "a1.ipynb").write_text("{")
+    nbformat.write(with_cells("print('\\ud800')"), folder / "loud" / "a6.ipynb")
+    os.mkfifo(folder / "pipe" / "a1.ipynb")
+    (folder / "link" / "a6.ipynb").symlink_to(folder / "good" / "a6.ipynb")
+    (folder / "away" / "a6.ipynb").symlink_to(home / "build/course/solution/a6/a6.ipynb")
+    (folder / "linked").symlink_to(folder / "good", target_is_directory=True)
+    nbformat.write(handed(student="zoe"), folder / "zoe" / "sub" / "a6.ipynb")
+    nbformat.write(handed(student="shout"), folder / "shout" / "A6 (1).ipynb")
+    (folder / "shout" / "notes.ipynb").write_text("{}")
+    nb = handed(student="html")
+    text = new_markdown_cell(
+        "<script>alert(1)</script> <img src=//x.org/p onerror=f()> ![](http://x.org/q.png) "
+        "[a](javascript:f()) ![d](attachment:d.png) <iframe src='http://x.org'></iframe>"
+    )
+    png = base64.b64encode(judge.PNG).decode()
+    text.attachments = {"d.png": {"image/png": png}}
+    nb.cells.append(text)
+    nbformat.write(nb, folder / "html" / "a6.ipynb")
 
 
 def marks(home):
@@ -263,6 +303,7 @@ def marks(home):
         return {(row["student"], row["assignment"]): row for row in csv.DictReader(file)}
 
 
+@ONE_WORKER
 def test_marks_of_a_class(course):
     home, expected = course
     rows = marks(home)
@@ -270,18 +311,34 @@ def test_marks_of_a_class(course):
     assert [rows["empty", name]["automatic"] for name in expected] == ["0", "0"]
     assert {name: int(rows["mixed", name]["automatic"]) for name in expected} == expected
     assert rows["broken", "a1"]["automatic"] == "0" and "no notebook" in rows["broken", "a1"]["notes"]
+    follows = {student: rows[student, "a6"]["automatic"] for student in ("loud", "zoe", "shout", "html")}
+    assert follows == dict.fromkeys(follows, "3")
+    for student, name, note in (
+        ("pipe", "a1", "not a plain file"),
+        ("link", "a6", "a link, not a file"),
+        ("away", "a6", "a link"),
+        ("zoe", "a6", "handed in as 'zoe/sub/a6.ipynb'"),
+        ("shout", "a6", "handed in as 'shout/A6 (1).ipynb'"),
+        ("", "", "linked is left out"),
+        ("shout", "", "notes.ipynb is left out: its name"),
+    ):
+        assert note in rows[student, name]["notes"], (student, rows[student, name])
+    assert rows["link", "a6"]["automatic"] == "0" == rows["away", "a6"]["automatic"]
     assert all(0 < value < 20 for value in expected.values())
 
 
+@ONE_WORKER
 def test_nbgrader_books_the_same_points(course):
     from nbgrader.api import Gradebook
 
     home, _ = course
     with Gradebook(f"sqlite:///{home}/gradebook.db") as book:
         for (student, name), row in marks(home).items():
-            assert book.find_submission(name, student).score == int(row["automatic"]), (student, name)
+            if (home / "feedback" / student / name).is_dir() and name:
+                assert book.find_submission(name, student).score == int(row["automatic"]), (student, name)
 
 
+@ONE_WORKER
 def test_nbgraders_release_is_ours(course):
     home, _ = course
     for name in names():
@@ -290,36 +347,54 @@ def test_nbgraders_release_is_ours(course):
         assert [(c.cell_type, c.source) for c in theirs.cells] == [(c.cell_type, c.source) for c in ours.cells]
 
 
+@ONE_WORKER
 def test_nothing_leaks(course):
     home, _ = course
-    paths = [*(home / "release").rglob("*.ipynb"), *(home / "feedback" / "empty").rglob("*.html"),
-             *(home / "feedback" / "broken").rglob("*.html")]  # fmt: skip
+    paths = [
+        *(home / "release").rglob("*.ipynb"),
+        *(home / "feedback" / "empty").rglob("*.html"),
+        *(home / "feedback" / "broken").rglob("*.html"),
+    ]
     assert len(paths) == 9 + 7
     assert leaks(paths) == []
 
 
+@ONE_WORKER
 def test_feedback_says_what_was_lost_and_asks_the_network_for_nothing(course):
     home, _ = course
     pages = list((home / "feedback").rglob("*.html"))
-    assert len(pages) == 11
+    assert len(pages) == 15
     for page in pages:
-        assert not grade.OUTSIDE.search(page.read_text()), page
+        text = page.read_text()
+        assert not grade.OUTSIDE.search(text) and grade.POLICY in text and not grade.ELSEWHERE.search(text), page
+    text = (home / "feedback/html/a6/a6.html").read_text()
+    assert "<script>alert" not in text and "<iframe" not in text and 'href="javascript' not in text
+    assert "data:image/png" in text
     assert "A client weighs as many pictures as it has." in (home / "feedback/empty/a1/a1.html").read_text()
     assert "no notebook that can be read" in (home / "feedback/broken/a1/a1.html").read_text()
 
 
-def test_a_written_mark_survives_grading_again(course, monkeypatch):
+@ONE_WORKER
+def test_a_written_mark_survives_grading_again_and_reaches_the_feedback(course):
     home, _ = course
-    monkeypatch.chdir(home.parent.parent)
-    text = (home / "marks.csv").read_text()
-    (home / "marks.csv").write_text(text.replace("broken,a1,0,20,,5", "broken,a1,0,20,4,5"))
-    assert (home / "marks.csv").read_text() != text
-    again = home.parent.parent / "again" / "broken"
+    text, count = (home / "marks.csv").read_text(), len(marks(home))
+    assert "loud,a6,3,20,,5" in text
+    (home / "marks.csv").write_text(text.replace("loud,a6,3,20,,5", "loud,a6,3,20,4,5"))
+    again = home.parent.parent / "again" / "loud"
     again.mkdir(parents=True)
-    (again / "a1.ipynb").write_text("{")
-    grade.main(again.parent, 1)
-    assert marks(home)["broken", "a1"]["written"] == "4"
-    assert len(marks(home)) == 11
+    nbformat.write(with_cells("print('\\ud800')"), again / "a6.ipynb")
+    command(home.parent.parent, "grade", "again")
+    row = marks(home)["loud", "a6"]
+    assert (row["written"], row["total"], len(marks(home))) == ("4", "7", count)
+    assert "loud" in (home / "export/canvas.csv").read_text()
+    page = (home / "feedback/loud/a6/a6.html").read_text()
+    assert "Score: 4.0 / 5.0" in page and "Score: 7.0 / 25.0" in page
+    (home / "marks.csv").write_text(
+        (home / "marks.csv").read_text().replace("loud,a6,3,20,4,5", "loud,a6,3,20,2,5")
+    )
+    command(home.parent.parent, "grade")
+    assert "Score: 2.0 / 5.0" in (home / "feedback/loud/a6/a6.html").read_text()
+    assert marks(home)["loud", "a6"]["total"] == "5"
 
 
 def test_the_way_without_nbgrader(tmp_path):
@@ -328,12 +403,20 @@ def test_the_way_without_nbgrader(tmp_path):
         path = tmp_path / student / "a6.ipynb"
         path.parent.mkdir()
         nbformat.write(handed(part, student=student, only=None), path)
-        command = [sys.executable, "-m", "pytest", "course/test_submission.py", "--submission", str(path), "-p",
-                   "no:xdist", "-p", "no:cacheprovider"]  # fmt: skip
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "course/test_submission.py",
+            "--submission",
+            str(path),
+            "-p",
+            "no:xdist",
+            "-p",
+            "no:cacheprovider",
+        ]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
         assert done.returncode == (1 if failed else 0), done.stdout
         assert (f"{failed} failed" if failed else f"{count} passed") in done.stdout, done.stdout
         total = sum(tasks_of("a6").values())
         assert f"a6.ipynb: {0 if failed else total} of {total} points" in done.stdout.splitlines(), done.stdout
-
-

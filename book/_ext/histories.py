@@ -76,7 +76,6 @@ def stocfl() -> dict:
     return {"points": view(prints.dense().numpy()), "truth": fed.cluster.tolist(), "frames": frames}
 
 
-
 def foundations() -> dict:
     """Run one model for all, and everybody alone, over the skew of the labels."""
     frames = []

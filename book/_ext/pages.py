@@ -1,7 +1,7 @@
 """The book's pages of results, written from data whenever the book is built.
 
-``cflkit pages`` fills the templates of ``book/templates`` and writes what pages include (``book/_generated``): the
-front page's results; for each paper what was found, its claims with their verdicts, a figure of measured beside
+``cflkit pages`` fills the templates of ``book/templates`` and writes what pages include (``book/_generated``): for
+each paper what was found, its claims with their verdicts, a figure of measured beside
 printed, and its tables; the ledger of everything; and how fast the engine is. What has no record yet reads "not yet
 measured".
 """
@@ -23,11 +23,8 @@ from matplotlib.figure import Figure
 
 from cflkit.workbook import (
     attributes,
-    comparison,
     evidence,
-    factors,
     figures,
-    groups,
     ledger,
     notebooks,
     places,
@@ -35,7 +32,6 @@ from cflkit.workbook import (
     protocols,
     records,
     released,
-    served,
 )
 from cflkit.workbook.evidence import CHAPTERS
 from cflkit.workbook.ledger import Row, number
@@ -69,7 +65,7 @@ def write(folder: Path = records.FOLDER, out: Path = OUT, benchmarks: Path = BEN
         for name in EACH:
             own = [f"{paper}_{name}.md.jinja", f"{name}.md.jinja"]  # a paper may have a template of its own
             _write(out / f"{paper}_{name}.md", typeset(templates.select_template(own).render(paper=paper)))
-    for name in ("front", "ledger", "performance", "comparison", "status", "cite"):
+    for name in ("common_tables", "ledger", "performance", "status", "cite"):
         _write(out / f"{name}.md", typeset(templates.get_template(f"{name}.md.jinja").render()))
     _write(out / "printed_numbers.csv", evidence.numbers_csv(folder))
     for path in notebooks.chapters():
@@ -95,24 +91,12 @@ def environment(folder: Path, out: Path, benchmarks: Path = BENCHMARKS) -> jinja
     of_folder += [evidence.claims, evidence.bar, evidence.main_claim, evidence.ran, evidence.newer]
     of_folder += [evidence.ready, evidence.score, evidence.gap, evidence.agreeing, evidence.few]
     of_folder += [status.runs, status.repeated, ledger.tally, ledger.totals, ledger.problems]
-    of_folder += [comparison.standings, comparison.ahead, comparison.tuning]
-    of_folder += [comparison.gap_cells, comparison.agreements, factors.changes, factors.longer, served.by_cluster]
     templates.globals |= {call.__name__: partial(call, folder=folder) for call in of_folder}
-    of_rows: list[Callable] = [comparison.everywhere, comparison.agreement, comparison.traffic]
-    of_rows += [comparison.standing_cells, comparison.tuning_cells, comparison.work_cells, comparison.ideas]
-    of_rows += [comparison.spoken]
-    templates.globals |= {call.__name__: call for call in of_rows}
     templates.globals |= {
         "missing": MISSING,
         "links": links,
         "number": number,
-        "settling": comparison.SETTLING,
-        "tuned_late": comparison.TUNED_LATE,
-        "factored": factors.CHANGED,
-        "factor_cells": factors.cells,
-        "group_cells": groups.cells,
         "released_cells": released.cells,
-        "hundredths": comparison.hundredths,
         "cards": cards,
         "grid": grid,
         "kinds": evidence.KINDS,

@@ -38,6 +38,7 @@ CAPTIONS = {
         teacher.""",
 }
 
+
 def span(values, margin: float = 0.06) -> tuple[float, float]:
     """From the least to the largest value, with a margin."""
     low, high = min(values), max(values)

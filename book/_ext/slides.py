@@ -68,7 +68,7 @@ def _numbers(cells: list[NotebookNode]) -> dict[str, str]:
     if not (label := CHAPTER.match(cells[0].source)):
         return {}
     toc = yaml.safe_load((places.ROOT / "_toc.yml").read_text("utf-8"))
-    (files,) = ([each["file"] for each in part["chapters"]] for part in toc["parts"] if part.get("numbered"))
+    files = [each["file"] for part in toc["parts"] if part.get("numbered") for each in part["chapters"]]
     chapter = 1 + files.index(f"book/{label['name']}")
     return {name: f"Fig. {chapter}.{count}" for count, name in enumerate(_names(cells), 1)}
 

@@ -1,12 +1,13 @@
 """How old everything is and what it was made with: what the status page shows, collected when the book is built."""
 
+import json
 from importlib import metadata
 from pathlib import Path
 
 import reading
 import yaml
 
-from cflkit.workbook import ledger, notebooks, places, proof, protocols, records, repeats
+from cflkit.workbook import ledger, notebooks, places, proof, protocols, records
 
 SHOWN = ("numpy", "scipy", "scikit-learn", "matplotlib", "jupyter-book", "Sphinx")  # besides what records name
 
@@ -47,14 +48,21 @@ def runs(folder: Path) -> list[tuple[str, int, str, str, str]]:
 def repeated(folder: Path) -> list[tuple[str, str, str, str, str, str]]:
     """Give for each run made twice both days, how many rounds are the same, and the points apart at the end."""
     lines = []
-    for note in repeats.notes(folder):
+    file = folder / "repeats.json"  # which book/measure/repeat.py writes
+    for note in json.loads(file.read_text("utf-8")) if file.exists() else []:
         first = records.read(folder / f"{note['record']}.json")
         days = (_day(made) for made in (first["provenance"], note["again"]))
         whole = note["same"] == note["rounds"]
         rounds = f"all {note['rounds']}" if whole else f"{_reached(note['same'])} of {note['rounds']}"
         run = f"{first['label']}, seed {first['seed']}"
-        lines.append((f"`{first['protocol']}`", run, *days, rounds, f"{100 * repeats.furthest(note):.2f}"))
+        lines.append((f"`{first['protocol']}`", run, *days, rounds, f"{100 * _furthest(note):.2f}"))
     return lines
+
+
+def _furthest(note: dict) -> float:
+    """How far the accuracies of the last round are apart, as a share: of the served or the clients' own models."""
+    pairs = [note["apart"].get(name, (0, 0)) for name in ("accuracy", "personal_accuracy")]
+    return max(abs(a - b) for a, b in pairs)
 
 
 def _reached(round: int) -> str:

@@ -115,4 +115,4 @@ def text(name: str) -> str:
 
 
 def _value(expression: str):
-    return eval(expression, {"__builtins__": {}}, dict(WORDS))  # the project's own file, and no other
+    return eval(expression, {"__builtins__": {}} | WORDS)  # the project's own file, and no other

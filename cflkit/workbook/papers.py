@@ -35,7 +35,7 @@ def read(file: Path) -> dict:
         If it is not YAML, or not a mapping; one line with its name and the place.
     """
     try:
-        data = yaml.load(file.read_text(), _Strict)
+        data = yaml.load(file.read_text("utf-8"), _Strict)
     except yaml.YAMLError as error:
         raise ValueError(f"{file.name}: {' '.join(str(error).split())}") from None
     require(isinstance(data, dict), file.name, data, "a mapping")

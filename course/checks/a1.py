@@ -2,25 +2,28 @@
 
 import torch
 
-from course.checking import check, demand, hunts, measured, normal, same
+from course.checking import check, demand, hunted, measured, pure, same
 
 
-def counted(draw, clients=9, classes=6):
-    """Label counts of ragged clients."""
-    counts = torch.from_numpy(draw.integers(0, 30, (clients, classes)))
+def counted(draw):
+    """Label counts of ragged clients, one of them large."""
+    counts = draw.whole(0, 30, draw.m, draw.C)
     counts[0] *= 20
     return counts + 1
 
 
-@check("skew", 1, "A client's counts must become shares.")
+@check("skew", 1, "A client's counts must become shares.", m=(1, 9), C=(2, 6))
 def shares(student, reference, draw):
-    """Scaling all counts by ten changes no share."""
+    """Scaling all counts by ten changes no share; equal mixes have skew 0, others have not."""
     counts = counted(draw)
     same(student.skew(10 * counts), student.skew(counts))
     demand(float(student.skew(counts).max()) <= 1, "a distance above 1")
+    alike = draw.whole(1, 9, draw.m, 1) * draw.whole(1, 9, 1, draw.C)
+    same(student.skew(alike), torch.zeros(draw.m))
+    demand(float(student.skew(torch.tensor([[0, 0, 7], [3, 4, 0]])).min()) > 0.1, "clients without a common label")
 
 
-@check("skew", 1, "The common mix is that of all pictures, not the mean of the clients' mixes.")
+@check("skew", 1, "The common mix is that of all pictures, not the mean of the clients' mixes.", m=(3, 9), C=(3, 6))
 def pooled(student, reference, draw):
     """A large client dominates the mix; with the plain mean all would be different."""
     counts = counted(draw)
@@ -28,62 +31,96 @@ def pooled(student, reference, draw):
     same(got / got.sum(), mine / mine.sum())
 
 
-@check("skew", 1, "The distance has the factor one half.")
+@check("skew", 1, "The distance has the factor one half.", m=(2, 7), C=(2, 6))
 def half(student, reference, draw):
-    """Two clients of equal size without a common label are half a unit from their mix."""
+    """Clients of equal size: two without a common label, and some with the same counts in another order."""
     same(student.skew(torch.tensor([[0, 0, 7], [3, 4, 0]])), [0.5, 0.5])
+    row = torch.arange(draw.C) * int(draw.whole(1, 5)) + 1
+    counts = torch.stack([row[draw.order(draw.C)] for _ in range(draw.m)])
+    same(student.skew(counts), reference.skew(counts))
+    pure(student, "skew", (counts,), (torch.tensor([[1, 0], [3, 4]]),))
 
 
-@check("train", 1, "One step on all pictures is a step down the gradient.")
+def problem(draw):
+    """Weights, pictures and labels, the first of them wrong by the weights: no gradient is near 0."""
+    w, x, y = draw.normal(draw.C, draw.d), draw.normal(draw.n, draw.d), draw.whole(0, draw.C, draw.n)
+    y[0] = (w @ x[0]).argmin()
+    return w, x, y
+
+
+@check("train", 1, "One step on all pictures is a step down the gradient.", n=(1, 12), C=(2, 5), d=(1, 6))
 def descends(student, reference, draw):
     """The direction is that of the gradient, whatever its length."""
-    w, x, y = normal(draw, 3, 5), normal(draw, 12, 5), torch.arange(12) % 3
-    step = student.train(w, x, y, 0.1, [torch.arange(12)]) - w
-    mine = reference.train(w, x, y, 0.1, [torch.arange(12)]) - w
+    w, x, y = problem(draw)
+    step = student.train(w, x, y, 1.0, [torch.arange(draw.n)]) - w
+    mine = reference.train(w, x, y, 1.0, [torch.arange(draw.n)]) - w
     same(step / step.norm(), mine / mine.norm())
 
 
-@check("train", 2, "The loss is the mean over a batch, also over a short last one.")
+@check(
+    "train",
+    2,
+    "Batches are taken as they come, and the loss is the mean over each, also over a short one.",
+    more=(2, 9),
+    C=(2, 5),
+    d=(1, 6),
+)
 def means(student, reference, draw):
-    """Batches of unequal length tell a mean from a sum, and from a division by the first length."""
-    w, x, y = normal(draw, 3, 5), normal(draw, 10, 5), torch.arange(10) % 3
-    batches = [torch.tensor([0, 3, 5, 7]), torch.tensor([1, 2, 4, 6]), torch.tensor([8, 9])]
-    same(student.train(w, x, y, 0.3, batches), reference.train(w, x, y, 0.3, batches))
+    """Unequal lengths tell a mean from a sum, or from a division by the first; short ones come first or last."""
+    draw.n = 8 + draw.more
+    w, x, y = problem(draw)
+    rows = draw.order(draw.n)
+    for batches in (rows.split([4, 4, draw.more]), rows.split([1, 4, draw.n - 5]), rows.split([draw.n - 3, 2, 1])):
+        same(student.train(w, x, y, 0.3, list(batches)), reference.train(w, x, y, 0.3, list(batches)))
 
 
-@check("train", 1, "Each step starts where the one before it ended, and the tensor handed in stays as it is.")
+@check(
+    "train",
+    1,
+    "Each step starts where the one before it ended, and the tensor handed in stays as it is.",
+    n=(2, 9),
+    C=(2, 5),
+    d=(1, 5),
+)
 def goes_on(student, reference, draw):
     """Ten steps on one batch are not ten times the first; calling twice gives the same."""
-    w, x, y = normal(draw, 4, 3), normal(draw, 8, 3), torch.arange(8) % 4
-    batches = [torch.arange(8)] * 10
+    w, x, y = problem(draw)
+    batches = [torch.arange(draw.n)] * 10
     first = student.train(w, x, y, 0.5, batches)
     mine = reference.train(w, x, y, 0.5, batches) - w
     same((first - w) / (first - w).norm(), mine / mine.norm())
-    demand(student.keeps("train", w, x, y, 0.5, batches), "an argument was changed")
+    pure(student, "train", (w, x, y, 0.5, batches), (2 * w, x, y, 0.3, batches[:2]))
 
 
-@check("average", 1, "Clients of equal size have equal weight.")
+@check("average", 1, "Clients of equal size have equal weight.", m=(1, 7), P=(1, 9))
 def equal(student, reference, draw):
     """The plain mean."""
-    models = normal(draw, 5, 7)
-    same(student.average(models, torch.full((5,), 40)), models.mean(0))
+    models = draw.normal(draw.m, draw.P)
+    same(student.average(models, torch.full((draw.m,), int(draw.whole(1, 60)))), models.mean(0))
 
 
-@check("average", 2, "A client weighs as many pictures as it has.")
+@check("average", 2, "A client weighs as many pictures as it has.", m=(2, 9), P=(1, 9))
 def ragged(student, reference, draw):
     """Two clients, one three times as large; then random ones."""
     same(student.average(torch.tensor([[0.0, 8.0], [4.0, 0.0]]), torch.tensor([3, 1])), [1.0, 6.0])
-    models, sizes = normal(draw, 6, 4), torch.from_numpy(draw.integers(1, 90, 6))
+    models, sizes = draw.normal(draw.m, draw.P), draw.whole(1, 900, draw.m)
     same(student.average(models, sizes), reference.average(models, sizes))
 
 
-@check("average", 1, "Arguments stay as they are, and sizes may be whole numbers or not.")
+@check(
+    "average",
+    1,
+    "Arguments stay as they are, nothing is remembered, and sizes may be whole numbers or not.",
+    m=(2, 5),
+    P=(1, 5),
+)
 def types(student, reference, draw):
     """Sizes come as int64, int32 and float64."""
-    models, sizes = normal(draw, 3, 4), torch.tensor([5, 1, 3])
+    models, sizes = draw.normal(draw.m, draw.P), draw.whole(1, 9, draw.m)
+    sizes[0] = 10
     for kind in (torch.int64, torch.int32, torch.float64):
         same(student.average(models, sizes.to(kind)), reference.average(models, sizes))
-    demand(student.keeps("average", models, sizes), "an argument was changed")
+    pure(student, "average", (models, sizes), (2 * models[1:], sizes[1:]))
 
 
 def right(models, sizes, sampled):
@@ -100,23 +137,26 @@ def backwards(models, sizes, sampled):
     return total / float(sizes[sampled].sum())
 
 
-@check("hunt", 2, "The test must notice that client 0 is lost.")
-def loses(student, reference, draw):
-    """The released mistake."""
-    hunts(student, "hunt", [right, backwards], lambda m, n, s: right(m, n, [i for i in s if i] or [0]))
+RIGHT = [right, backwards]
 
-
-@check("hunt", 1, "The test must notice weights that are not the sampled clients' sizes.")
-def misweighs(student, reference, draw):
-    """The sizes of the first clients instead of the sampled ones, and no sizes at all."""
-    hunts(student, "hunt", [right, backwards], lambda m, n, s: n[: len(s)].double() @ m[s] / n[: len(s)].sum())
-    hunts(student, "hunt", [right, backwards], lambda m, n, s: m[s].mean(0))
-
-
-@check("hunt", 1, "The test must notice clients that take part without being sampled.")
-def too_many(student, reference, draw):
-    """All clients instead of the sampled ones."""
-    hunts(student, "hunt", [right, backwards], lambda m, n, s: right(m, n, list(range(len(m)))))
+loses = hunted(
+    2,
+    "The test must notice that client 0 is lost.",
+    RIGHT,
+    [lambda m, n, s: right(m, n, [i for i in s if i] or [0])],
+)
+misweighs = hunted(
+    1,
+    "The test must notice weights that are not the sampled clients' sizes.",
+    RIGHT,
+    [lambda m, n, s: n[: len(s)].double() @ m[s] / n[: len(s)].sum(), lambda m, n, s: m[s].mean(0)],
+)
+too_many = hunted(
+    1,
+    "The test must notice clients that take part without being sampled.",
+    RIGHT,
+    [lambda m, n, s: right(m, n, list(range(len(m))))],
+)
 
 
 @check("measure", 2, "The mean skew of your own federation.")

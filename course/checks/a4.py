@@ -2,77 +2,102 @@
 
 import torch
 
-from course.checking import check, demand, hunts, measured, normal, same
+from course.checking import check, demand, hunted, measured, pure, same
 
 
-def outputs(draw, m=4, k=3, classes=5, samples=6):
-    """Random probabilities of clients and of clusters."""
-    own = normal(draw, m, k, classes, samples, classes).softmax(4)
-    return own, normal(draw, k, classes, samples, classes).softmax(3)
-
-
-@check("distance", 1, "Equal models have distance 0, and opposite ones have 2.")
+@check("distance", 1, "Equal models have distance 0, and opposite ones have 2.", M=(1, 7), C=(2, 4), K=(1, 3))
 def ends(student, reference, draw):
     """The L1 distance of probabilities is at most 2, however many samples there are."""
-    first, second = torch.eye(3)[0], torch.eye(3)[1]
-    for samples in (1, 7):
-        own = torch.stack([first, second]).view(2, 1, 1, 1, 3).expand(2, 2, 3, samples, 3)
-        got = student.distance(own, first.expand(2, 3, samples, 3))
-        same(got, torch.tensor([0.0, 2.0]).view(2, 1, 1).expand(2, 2, 3))
+    first, second = torch.eye(draw.C)[0], torch.eye(draw.C)[1]
+    own = torch.stack([first, second]).view(2, 1, 1, 1, draw.C).expand(2, draw.K, draw.C, draw.M, draw.C)
+    got = student.distance(own, first.expand(draw.K, draw.C, draw.M, draw.C))
+    same(got, torch.tensor([0.0, 2.0]).view(2, 1, 1).expand(2, draw.K, draw.C))
 
 
-@check("distance", 2, "It is the mean over samples of the L1 distance, for each cluster and class.")
+@check(
+    "distance",
+    2,
+    "It is the mean over samples of the L1 distance, for each cluster and class.",
+    m=(1, 5),
+    K=(1, 6),
+    C=(2, 5),
+    M=(1, 6),
+)
 def random(student, reference, draw):
     """Random outputs, where a squared or an averaged difference is another number."""
-    own, theirs = outputs(draw)
+    own = draw.normal(draw.m, draw.K, draw.C, draw.M, draw.C).softmax(4)
+    theirs = draw.normal(draw.K, draw.C, draw.M, draw.C).softmax(3)
     same(student.distance(own, theirs), reference.distance(own, theirs))
+    pure(student, "distance", (own, theirs), (own.flip(0, 4), theirs))
 
 
-@check("assign", 2, "Classes are weighed by the client's own label shares.")
+@check("assign", 2, "Classes are weighed by the client's own label shares.", K=(3, 8), C=(3, 7))
 def weighed(student, reference, draw):
     """Random shares and distances; the plain sum chooses otherwise."""
-    labels, distances = normal(draw, 40, 6).mul(2).softmax(1), normal(draw, 40, 3, 6).abs()
-    current = torch.from_numpy(draw.integers(0, 3, 40))
+    labels, distances = draw.normal(40, draw.C).mul(2).softmax(1), draw.normal(40, draw.K, draw.C).abs()
+    current = draw.whole(0, draw.K, 40)
     same(student.assign(labels, distances, current), reference.assign(labels, distances, current))
 
 
-@check("assign", 1, "The closest cluster is taken, whatever the current one is.")
+@check("assign", 1, "The closest cluster is taken, whatever the current one is.", K=(3, 4))
 def closest(student, reference, draw):
-    """One class only; clear differences."""
-    distances = torch.tensor([[[0.9], [0.1], [0.5]]]).expand(3, 3, 1)
-    same(student.assign(torch.ones(3, 1), distances, torch.tensor([0, 1, 2])), [1, 1, 1])
+    """One class only; clear differences, another winner for each client."""
+    order = draw.order(draw.K)
+    distances = torch.stack([0.1 + 0.2 * order.roll(k) for k in range(draw.K)]).unsqueeze(2)
+    best = distances.squeeze(2).argmin(1)
+    same(student.assign(torch.ones(draw.K, 1), distances, draw.order(draw.K)), best)
 
 
 @check("assign", 1, "A client stays where nothing is strictly closer.")
 def stays(student, reference, draw):
-    """Ties of two and of three, and one client who does move."""
+    """Ties of two and of three, and one client who does move, to the lowest of two."""
     distances = torch.tensor([[[1.0], [1.0], [1.0]], [[0.5], [0.2], [0.2]], [[0.5], [0.2], [0.2]]])
-    same(student.assign(torch.ones(3, 1), distances, torch.tensor([2, 2, 0])), [2, 2, 1])
+    labels, current = torch.ones(3, 1), torch.tensor([2, 2, 0])
+    same(student.assign(labels, distances, current), [2, 2, 1])
+    order = draw.order(3)
+    same(student.assign(labels, distances[order], current[order]), torch.tensor([2, 2, 1])[order])
+    pure(student, "assign", (labels, distances, current), (labels[:2], distances[1:], current[1:]))
 
 
-def problem(draw, n=5, classes=4, d=6):
+def problem(draw):
     """A model, wanted classes and starts."""
-    return normal(draw, classes, d), torch.from_numpy(draw.integers(0, classes, n)), normal(draw, n, d)
+    return draw.normal(draw.C, draw.d), draw.whole(0, draw.C, draw.n), draw.normal(draw.n, draw.d)
 
 
-@check("search", 2, "Without a prior, pictures go down the cross-entropy of their class.")
+@check(
+    "search",
+    2,
+    "Without a prior, pictures go down the cross-entropy of their class.",
+    n=(2, 8),
+    C=(2, 5),
+    d=(1, 8),
+    steps=(2, 12),
+)
 def descends(student, reference, draw):
     """Several steps, each picture by itself."""
-    weights, y, start = problem(draw)
-    same(student.search(weights, y, start, 0.3, 8, 0.0, 0.0), reference.search(weights, y, start, 0.3, 8, 0.0, 0.0))
+    given = (*problem(draw), 0.3, draw.steps, 0.0, 0.0)
+    same(student.search(*given), reference.search(*given))
 
 
-@check("search", 1, "The prior pulls each picture towards mu by a norm that is not squared.")
+@check("search", 1, "The prior pulls each picture towards mu by a norm that is not squared.", n=(2, 6), d=(2, 8))
 def prior(student, reference, draw):
     """With a model that knows nothing every step has the same length, lr lambda / 2."""
-    start = 3 * normal(draw, 4, 6)
-    got = student.search(torch.zeros(3, 6), torch.tensor([0, 1, 2, 0]), start, 0.1, 5, 0.5, 0.4)
+    start = 3 * draw.normal(draw.n, draw.d)
+    start = 0.5 + (start - 0.5) * (1 + 1 / (start - 0.5).norm(dim=1, keepdim=True))  # none nearer to mu than 1
+    got = student.search(torch.zeros(3, draw.d), draw.whole(0, 3, draw.n), start, 0.1, 5, 0.5, 0.4)
     same(got, start - 5 * 0.1 * 0.2 * (start - 0.5) / (start - 0.5).norm(dim=1, keepdim=True), 1e-6)
 
 
-@check("search", 1, "A picture does not depend on the others, and one at mu has no infinite gradient.")
+@check(
+    "search",
+    1,
+    "A picture does not depend on the others, and one at mu has no infinite gradient.",
+    n=(2, 6),
+    C=(2, 5),
+    d=(2, 8),
+)
 def alone(student, reference, draw):
-    """The first of five, and the first by itself, which starts at mu."""
+    """The first of several, and the first by itself, which starts at mu."""
     weights, y, start = problem(draw)
     start[0] = 0.5
     got = student.search(weights, y, start, 0.2, 4, 0.5, 0.3)
@@ -80,11 +105,11 @@ def alone(student, reference, draw):
     same(student.search(weights, y[:1], start[:1], 0.2, 4, 0.5, 0.3), got[:1])
 
 
-@check("search", 1, "The model is frozen: neither it nor the start is changed.")
+@check("search", 1, "The model is frozen: neither it nor the start is changed.", n=(2, 6), C=(2, 5), d=(2, 8))
 def frozen(student, reference, draw):
     """After several steps with both parts of the energy, and twice the same result."""
     weights, y, start = problem(draw)
-    demand(student.keeps("search", weights, y, start, 0.3, 8, 0.5, 0.1), "an argument was changed")
+    pure(student, "search", (weights, y, start, 0.3, 8, 0.5, 0.1), (2 * weights, y, start + 1, 0.2, 3, 0.0, 0.1))
     first = student.search(weights, y, start, 0.3, 8, 0.5, 0.1)
     demand(float((first - start).abs().max()) > 0, "the pictures did not move")
 
@@ -117,22 +142,15 @@ def taken(assign, cluster, moves):
     return fresh
 
 
-@check("hunt", 2, "The test must notice that positions within the cluster are taken for clients.")
-def positions(student, reference, draw):
-    """The released mistake, which shows from the second split on."""
-    hunts(student, "hunt", [right, loop], locally)
+RIGHT = [right, loop]
 
-
-@check("hunt", 1, "The test must notice that the wrong half moves.")
-def other_half(student, reference, draw):
-    """Those with a false one."""
-    hunts(student, "hunt", [right, loop], lambda a, c, moves: right(a, c, ~moves))
-
-
-@check("hunt", 1, "The test must notice that the new number is not free.")
-def not_free(student, reference, draw):
-    """The number after the cluster's own."""
-    hunts(student, "hunt", [right, loop], taken)
+positions = hunted(
+    2, "The test must notice that positions within the cluster are taken for clients.", RIGHT, [locally]
+)
+other_half = hunted(
+    1, "The test must notice that the wrong half moves.", RIGHT, [lambda a, c, moves: right(a, c, ~moves)]
+)
+not_free = hunted(1, "The test must notice that the new number is not free.", RIGHT, [taken])
 
 
 @check("measure", 2, "The correlation with your own digit.")

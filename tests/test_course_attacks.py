@@ -1,0 +1,442 @@
+"""What submissions try: none of it crashes or holds up the grader, leaks a test, or gains a point."""
+
+import base64
+import json
+import os
+import re
+import time
+
+import nbformat
+import pytest
+from nbformat.v4 import new_code_cell, new_markdown_cell
+
+pytest.importorskip("nbgrader", reason="the course needs requirements-course.txt")
+
+from test_course_grading import ROOT, follow, graded, handed, notes
+
+from course import checking, judge, sandbox
+from course.checking import checks_of
+from course.inside import Inside
+from course.source import load, names
+
+pytestmark = [
+    pytest.mark.course,
+    pytest.mark.timeout(300),
+    pytest.mark.skipif(not all(sandbox.layers().values()), reason="this system lacks a layer"),
+]
+HIDDEN, CANARY, LIBC = ROOT / "course/checks/a6.py", ROOT / "canary.txt", "libc = ctypes.CDLL(None, use_errno=True)"
+SETUP = f"""import builtins, ctypes, gc, json, mmap, os, pathlib, signal, struct, subprocess, sys, threading, time
+HIDDEN, CANARY, ROOT, GRADER = {str(HIDDEN)!r}, {str(CANARY)!r}, {str(ROOT)!r}, {os.getpid()}
+{LIBC}
+def refused(act, *arguments):
+    try:
+        done = act(*arguments)
+    except BaseException:
+        return
+    assert isinstance(done, int) and done < 0, done
+def send(message):
+    body = message if isinstance(message, bytes) else json.dumps(message).encode()
+    os.write(int(sys.argv[2]), struct.pack("<I", len(body)) + body)
+REPORT = {{"error": None, "output": "", "pictures": []}}
+"""
+
+REFUSED = """refused(open, HIDDEN)
+refused(libc.open, HIDDEN.encode(), 0)
+refused(lambda: torch.from_file(HIDDEN, False, 10, dtype=torch.uint8))
+refused(lambda: __import__("sqlite3").connect(ROOT + "/build/course/gradebook.db").execute("select 1"))
+refused(os.symlink, HIDDEN, "link"); refused(open, "link")
+libc.symlink(HIDDEN.encode(), b"link2"); refused(libc.open, b"link2", 0)
+refused(libc.link, HIDDEN.encode(), b"hard")
+refused(os.link, HIDDEN, "hard")
+open("mine", "w").write("x"); refused(os.rename, "mine", CANARY)
+open("mine", "w").write("x"); refused(os.replace, "mine", CANARY); refused(libc.rename, b"mine", CANARY.encode())
+refused(os.symlink, "mine", CANARY)
+refused(os.listdir, "/proc"); refused(os.listdir, "/tmp"); refused(os.listdir, "..")
+refused(open, "/proc/1/environ"); refused(libc.open, b"/proc/self/environ", 0)
+refused(libc.ptrace, 16, GRADER, 0, 0)
+refused(os.kill, GRADER, 0); refused(libc.kill, GRADER, 0); refused(os.kill, os.getppid(), 9)
+refused(libc.connect, libc.socket(2, 2, 0), bytes([2, 0, 0, 53, 8, 8, 8, 8]) + bytes(8), 16)
+refused(lambda: __import__("course.checks.a6"))
+refused(lambda: __import__("urllib.request").request.urlopen("http://127.0.0.1:1"))
+refused(open, "/dev/shm/mine", "w"); refused(libc.open, b"/dev/shm/mine", 65, 420)
+refused(open, sys.prefix + "/mine.pth", "w"); refused(open, ROOT + "/cflkit/mine.py", "w")
+refused(os.open, ROOT + "/cflkit/../course/checks/a6.py", os.O_RDONLY)
+refused(subprocess.run, ["true"]); refused(os.execv, "/bin/true", ["true"])
+refused(os.posix_spawn, "/bin/true", [], {})
+refused(libc.mount, b"none", b"/tmp", b"tmpfs", 0, None); refused(libc.chroot, b".")
+refused(libc.setns, 0, 0)
+assert "CANARY_IN_ENVIRONMENT" not in os.environ""".splitlines()
+
+
+def test_what_the_system_refuses(tmp_path, monkeypatch):
+    monkeypatch.setenv("CANARY_IN_ENVIRONMENT", "x")
+    result = attacked(tmp_path, *REFUSED)
+    assert notes(result) == [] and follow(result) == 3
+    assert not CANARY.exists()
+
+
+def attacked(tmp_path, *codes, body=None, assignment="a6"):
+    """Grade the small submission with more cells, or with another function."""
+    nb = handed()
+    nb.cells[2:2] = [new_code_cell(code) for code in (SETUP, *codes)]
+    for cell in nb.cells:
+        if body and judge.grade_id(cell) == "follow":
+            cell.source = f"def follow(student_weights, teacher_weights, x, lr):\n    {body}"
+    return graded(nb, tmp_path)
+
+
+HARMLESS = {  # cells after which everything goes on: what is noted, "" for nothing
+    "print('\\ud800', '\\x00\\x1b[31m\\u202e')": "",
+    "print('x' * 10**8)": "",
+    "class Evil(Exception):\n    def __str__(self): raise RuntimeError\nraise Evil": "raises Exception in line 3",
+    "class Number12345(Exception): pass\nraise Number12345": "raises Exception in line 2",
+    "raise KeyboardInterrupt": "KeyboardInterrupt",
+    "sys.setrecursionlimit(3000)\ndef f(): return f()\nf()": "RecursionError",
+    "sys.stdout = sys.stderr = None": "",
+    "threading.Thread(target=time.sleep, args=(9,), daemon=False).start()": "",
+    "signal.signal(signal.SIGTERM, signal.SIG_IGN)": "",
+    "from IPython.display import HTML, Javascript, display\n"
+    "display(HTML('<script>1</script>'), Javascript('1'))": "",
+    "get_ipython().display_pub.outputs = [{'data': {'image/png': 'bm8='}}, {'data': {'image/png': 'x' * 9}}]": "",
+    "get_ipython().ast_transformers = 3": "",
+    "get_ipython().run_cell_magic('bash', '', 'ls')": "a submission may not",
+    "%cd /": "",
+    "!ls": "a submission may not",
+    "import atexit\natexit.register(os._exit, 0)": "",
+    "gc.disable(); json.dumps = json.dumps": "",
+    "for k in range(100): os.makedirs('d' * 9, exist_ok=True); os.chdir('d' * 9)": "",
+}
+
+
+def test_cells_that_only_spoil_their_own(tmp_path):
+    result = attacked(tmp_path, *HARMLESS)
+    said, expected = notes(result), [note for note in HARMLESS.values() if note]
+    assert follow(result) == 3, said
+    for note in expected:
+        assert any(note in line for line in said), (note, said)
+    text = nbformat.writes(result.notebook)
+    text.encode()
+    assert (
+        "12345" not in "".join(said)
+        and "\x1b" not in text
+        and "<script>1" not in json.dumps([cell.get("outputs") for cell in result.notebook.cells])
+    )
+
+
+ENDS = {  # cells that end or hold up their process: what is noted
+    "os.close(int(sys.argv[2]))": "its process ended",
+    "send({'cell': 0} | REPORT); os._exit(0)": "no readable message",
+    "send(b'[' * 100_000)": "no readable message",
+    "send(b'[1]')": "no readable message",
+    "send({'nothing': 1})": "no readable message",
+    "send({'reply': {'value': 1}})": "no readable message",
+    "os.write(int(sys.argv[2]), struct.pack('<I', 2**32 - 1))": "no readable message",
+    "os.write(int(sys.argv[2]), b'ab'); time.sleep(99)": "its process|no readable|longer than",
+    "send({'cell': 10**400, 'error': 7, 'output': [], 'pictures': 3})": "no readable message",
+    "libc.raise_(9) if hasattr(libc, 'raise_') else ctypes.string_at(0)": "its process ended",
+    "children = [os.fork() for _ in range(6)]; time.sleep(99)": "more than",
+    "hogs = [os.fork() for _ in range(2)]; hog = bytearray(b'x' * (1100 << 20)); time.sleep(99)": "more memory",
+    "for _ in range(40): os.write(os.memfd_create('m'), bytes(1 << 27))\ntime.sleep(99)": "more memory",
+    "for k in range(60): open(f'f{k}', 'wb').write(bytes(1 << 24))\ntime.sleep(99)": "writes more",
+    "for k in range(9000): open(f'f{k}', 'w').close()\ntime.sleep(99)": "writes more",
+    "signal.signal(signal.SIGALRM, signal.SIG_IGN)\nwhile True: pass": "longer than",
+    "signal.setitimer = None; signal.signal(signal.SIGALRM, signal.SIG_IGN); time.sleep(1e6)": "longer than",
+    "os.dup2(os.open('/dev/null', os.O_RDONLY), int(sys.argv[1]))": "could not be finished",
+    "gc.collect = None; builtins.isinstance = None": "its process ended|could not be finished|raises",
+}
+
+
+@pytest.mark.parametrize("code", ENDS, ids=range(len(ENDS)))
+def test_a_cell_that_ends_its_process_costs_itself(code, tmp_path, monkeypatch):
+    monkeypatch.setattr(judge, "CELL_SECONDS", 8)
+    monkeypatch.setattr(judge, "GRACE", 2)
+    begun, result = time.monotonic(), attacked(tmp_path, code)
+    assert time.monotonic() - begun < 120
+    assert any(part in note for note in notes(result) for part in ENDS[code].split("|")), notes(result)
+    assert follow(result) == (0 if "could not be finished" in "".join(notes(result)) else 3), result.report(
+        "follow"
+    )
+
+
+def test_cells_that_sleep_end_with_the_submissions_time(tmp_path, monkeypatch):
+    monkeypatch.setattr(judge, "ALL_SECONDS", 12)
+    begun, result = time.monotonic(), attacked(tmp_path, *["time.sleep(5)"] * 20)
+    assert time.monotonic() - begun < 90 and result.total == 0
+    assert "too long" in result.notes[-1]
+
+
+LEAKING = """text = str(x.flatten()[:9].tolist()) + str(teacher_weights.flatten().tolist())"""
+FORGED = {  # bodies of `follow` that gain nothing: the points they get at most
+    f"{LEAKING}\n    raise type(text, (Exception,), {{}})": 0,
+    f"{LEAKING}\n    raise type(text, (ValueError,), {{'__module__': 'builtins'}})": 0,
+    "return torch.zeros(0, *(x.flatten()[:4].abs() * 1000).long().tolist())": 0,
+    "return {'a': x}": 0,
+    "loop = []; loop.append(loop); return loop": 0,
+    "return [[]] * 10**7": 0,
+    "return 10**6000": 0,
+    "return torch.zeros(3, dtype=torch.complex64)": 0,
+    "return torch.zeros(3, 3).to_sparse()": 0,
+    "return torch.zeros(3, device='meta')": 0,
+    "return student_weights": 0,
+    "return torch.ones_like(student_weights)": 0,
+    "return 1.0": 0,
+    "raise SystemExit": 0,
+    "raise NotImplementedError": 0,
+    "send({'reply': {'value': 1}}); os._exit(0)": 0,
+    "os.kill(os.getpid(), 9)": 0,
+    "return torch.full_like(student_weights, float('nan'))": 0,
+    "return torch.Tensor._make_subclass(type('T', (torch.Tensor,), {}), student_weights)": 0,
+    "while True: pass": 0,
+    "import importlib; return importlib.import_module('cflkit.engine.metrics').ari(x[:, 0], x[:, 0])": 0,
+}
+
+
+def test_functions_gain_nothing_and_tell_nothing(tmp_path, monkeypatch):
+    """All in one process: each body is a function of its own, tested as `follow` is."""
+    monkeypatch.setattr(judge, "CALL_SECONDS", 4)
+    nb = handed(only=("student",))
+    nb.cells += [new_code_cell(SETUP)]
+    nb.cells += [
+        new_code_cell(f"def follow{k}(student_weights, teacher_weights, x, lr):\n    {body}")
+        for k, body in enumerate(FORGED)
+    ]
+    process = judge.Process(str(tmp_path), time.monotonic() + 250)
+    try:
+        judge.run_cells(nb, load("a6"), process, set(), [])
+        asked = judge.Student(process, "tom", load("a6"))
+
+        for k, (body, most) in enumerate(FORGED.items()):
+
+            class Renamed:
+                id, named, hung = "tom", "tom", False
+                follow = staticmethod(getattr(asked, f"follow{k}"))
+
+                def calls(self, name, given, order, k=k):
+                    return asked.calls(f"{name}{k}", given, order)
+
+                def raises(self, *_):
+                    raise checking.Wrong("no hunt")
+
+                def __getattr__(self, name):
+                    raise checking.Wrong("not asked")
+
+            result = judge.Result("tom", "a6", dict.fromkeys(checks_of("a6"), "not run"))
+            judge.test(result, Renamed())
+            said = "".join(result.report("follow"))
+            assert result.points["follow"] <= most, (body, said)
+            told = re.sub(rf"follow{k}|line \d+|-\d  ", "", said)
+            assert not re.search(r"[4-9]|\d\.", told), (body, said)
+    finally:
+        process.close()
+
+
+PATCHES = {
+    "sys.modules": "import talk\ntalk.pack = None",
+    "frames": """frame = sys._getframe()
+while frame:
+    if 'talk' in frame.f_globals and hasattr(frame.f_globals['talk'], 'pack'):
+        kept, real = [], frame.f_globals['talk'].pack
+        frame.f_globals['talk'].unpack = lambda value, proxy=None, un=frame.f_globals['talk'].unpack: (
+            kept.append(value), un(value, proxy))[1]
+        frame.f_globals['talk'].pack = lambda value, functions=None: (
+            kept.copy() if isinstance(value, list) and kept else real(value, functions))
+    frame = frame.f_back""",
+    "tensors": "torch.Tensor.__eq__ = torch.Tensor.allclose = torch.equal = torch.allclose = lambda *_: True",
+    "builtins": "builtins.all = builtins.any = lambda *_: True\nbuiltins.max = lambda *_: 0",
+    "json": 'json.dumps = lambda *_, **__: \'{"reply": {"value": 1}}\'',
+}
+
+
+@pytest.mark.parametrize("how", PATCHES)
+def test_an_argument_that_is_changed_shows_whatever_is_patched(how, tmp_path):
+    """The grader sees it in what the second call gives, too, so that no forged copy helps."""
+    body = "student_weights -= 0.1 * 0; student_weights += 1; return student_weights - 1"
+    assert follow(attacked(tmp_path, PATCHES[how], body=body)) <= 1
+    assert not CANARY.exists()
+
+
+COUNTING = {
+    "file": "n = os.path.getsize('n') if os.path.exists('n') else 0\n    open('n', 'a').write('x')",
+    "memory": "n = shared[0]; shared[0] = (n + 1) % 256",
+    "clock": "n = int(time.time() * 1000)",
+    "random": "n = os.urandom(1)[0]",
+}
+
+
+@pytest.mark.parametrize("assignment", names())
+@pytest.mark.parametrize("every", [2, 3, 4, 5])
+def test_a_hunt_that_counts_gains_nothing(assignment, every, monkeypatch):
+    code = f"calls = [0]\ndef hunt(function):\n    calls[0] += 1\n    assert calls[0] % {every}\n"
+    for name in ("tom", "ada", "bob"):
+        student = Inside([("helper", code)], name)
+        student.cells = []  # the counter lives on, as a file would
+        against = checking.hunt(student, checks_of(assignment), "secret")
+        assert all(against.values()), (name, against)
+
+
+@pytest.mark.parametrize("how", COUNTING)
+def test_a_hunt_that_counts_in_its_process_gains_nothing(how, tmp_path):
+    nb = handed(only=("student", "test-hunt"))
+    nb.cells += [new_code_cell(SETUP + "shared = mmap.mmap(-1, 16)")]
+    nb.cells += [cell for cell in handed(only=("hunt",)).cells if judge.grade_id(cell) == "hunt"]
+    nb.cells[-1].source = f"def hunt(f):\n    {COUNTING[how]}\n    assert n % 3 != 2"
+    assert graded(nb, tmp_path).points["hunt"] == 0
+
+
+@pytest.mark.parametrize(
+    "assignment, code",
+    [
+        ("a3", "global_round(torch.ones(1), torch.ones(1, 1), 0.1, 10**9)"),
+        ("a6", "sample(1, 1, 3 * 10**8, 5)"),
+        ("a6", "sample(1, 1, 10**12, 5)"),
+        ("a6", "sample('x', [[[]]], None, {1: 2})"),
+        ("a6", "[sample(k, 1, 5, 2) for k in range(10**9)]"),
+        ("a6", "sample(torch.zeros(1 << 22), 1, 1, 1)"),
+        ("a6", "smaple(1, 1, 1, 1)"),
+    ],
+)
+def test_what_a_hunt_asks_for_costs_itself(assignment, code, tmp_path, monkeypatch):
+    monkeypatch.setattr(judge, "CALL_SECONDS", 4)
+    only = ("student", "hunt", "test-hunt", "follow", "test-follow")
+    nb = handed(assignment=assignment, only=only)
+    for cell in nb.cells:
+        if judge.grade_id(cell) == "hunt":
+            cell.source = cell.source.partition("\n")[0] + f"\n    {code}\n    assert False"
+    begun, result = time.monotonic(), graded(nb, tmp_path, assignment=assignment)
+    assert time.monotonic() - begun < 60 and result.points["hunt"] == 0
+    assert assignment != "a6" or follow(result) == 3, notes(result)
+    assert ("NameError in line 2" in result.report("hunt")[0]) == ("smaple" in code)
+
+
+def odd(change):
+    """The small submission as JSON, after `change`."""
+    nb = json.loads(nbformat.writes(handed()))
+    change(nb)
+    return json.dumps(nb)
+
+
+def each(nb, **values):
+    for cell in nb["cells"]:
+        cell.update(values)
+
+
+def mark(nb):
+    for cell in nb["cells"]:
+        cell["metadata"].setdefault("nbgrader", {})["points"] = 1000
+    nb["cells"].append(
+        {
+            "cell_type": "code",
+            "source": "1000",
+            "outputs": [],
+            "execution_count": 1,
+            "metadata": {
+                "nbgrader": {
+                    "grade": True,
+                    "grade_id": "test-extra",
+                    "points": 1000,
+                    "solution": False,
+                    "locked": True,
+                    "schema_version": 3,
+                    "task": False,
+                }
+            },
+            "id": "x",
+        }
+    )
+
+
+ODD = {
+    "surrogate": lambda nb: nb["cells"][0].update(source="x = '\ud800'"),
+    "points": mark,
+    "kernel": lambda nb: nb["metadata"].update(
+        kernelspec={"name": "evil"}, language_info={"pygments_lexer": "../x"}
+    ),
+    "many": lambda nb: nb["cells"].extend([nb["cells"][0]] * 20_000),
+    "empty": lambda nb: nb["cells"].clear(),
+    "outputs": lambda nb: [
+        cell.update(outputs=[{"output_type": "stream", "name": "stdout", "text": "20 of 20"}])
+        for cell in nb["cells"]
+        if cell["cell_type"] == "code"
+    ],
+    "metadata": lambda nb: each(nb, metadata=[]),
+    "source": lambda nb: each(nb, source=7),
+    "types": lambda nb: each(nb, cell_type="heading"),
+    "attachments": lambda nb: nb["cells"].append(
+        {
+            "cell_type": "markdown",
+            "source": "x",
+            "metadata": {},
+            "id": "y",
+            "attachments": {"../../x": {"image/svg+xml": "<svg onload=1>"}},
+        }
+    ),
+    "format": lambda nb: nb.update(nbformat=10**9),
+    "count": lambda nb: each(nb, execution_count={"a": 1}),
+}
+
+
+@pytest.mark.parametrize("how", ODD)
+def test_odd_notebooks(how, tmp_path):
+    result = graded(odd(ODD[how]), tmp_path)
+    assert result.total <= 3
+    assert how not in ("surrogate", "points", "kernel", "outputs", "attachments") or follow(result) == 3
+    text = nbformat.writes(result.notebook)
+    text.encode()
+    assert "onload" not in text and "1000" not in "".join(
+        str(cell.metadata.get("nbgrader")) for cell in result.notebook.cells
+    )
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"\xff\xfe\x00", b"[" * 10**6, b"{}", b'{"cells": NaN}', b"null", b"\xef\xbb\xbf{"]
+)
+def test_bytes_that_are_no_notebook(data):
+    from test_course_grading import RELEASE
+
+    assert judge.judge(data, "tom", "a6", RELEASE).total == 0
+
+
+def test_a_function_that_hangs_everywhere_leaves_time_for_the_others(tmp_path, monkeypatch):
+    monkeypatch.setattr(judge, "CALL_SECONDS", 2)
+    nb = handed(only=("student", "follow", "adjacency", "test-follow", "test-adjacency"))
+    for cell in nb.cells:
+        if judge.grade_id(cell) == "adjacency":
+            cell.source = "def adjacency(V, beta):\n    while True: pass"
+    result = graded(nb, tmp_path)
+    assert (result.points["adjacency"], follow(result)) == (0, 3)
+    assert all("longer" in line for line in result.report("adjacency"))
+
+
+def test_pictures_and_pasted_pictures_are_kept(tmp_path):
+    nb = handed()
+    png = base64.b64encode(judge.PNG + b"rest").decode()
+    nb.cells.insert(2, new_code_cell("import matplotlib.pyplot as plt\nplt.plot([1, 2])\nplt.show()"))
+    text = new_markdown_cell("![d](attachment:d.png) ![e](attachment:e.png)")
+    text.attachments = {"d.png": {"image/png": png}}
+    nb.cells.append(text)
+    result = graded(nb, tmp_path)
+    drawn = [
+        out
+        for cell in result.notebook.cells
+        for out in cell.get("outputs", [])
+        if "data" in out and "image/png" in out.data
+    ]
+    assert len(drawn) == 1 and notes(result) == [], result.notes
+    last = next(cell for cell in result.notebook.cells if "attachments" in cell)
+    assert last.attachments == text.attachments and "attachment:e.png" not in last.source
+
+
+def test_no_process_is_left(tmp_path):
+    import psutil
+
+    def running():
+        return {
+            each.pid
+            for each in psutil.process_iter(["cmdline"])
+            if "worker.py" in "".join(each.info["cmdline"] or [])
+        }
+
+    before = running()
+    attacked(tmp_path, "for _ in range(9):\n    if os.fork() == 0:\n        os.setsid(); time.sleep(300)")
+    time.sleep(1)
+    assert running() <= before

@@ -1,0 +1,179 @@
+"""Folders as learning platforms deliver them, rosters, late days, and marks as platforms import them."""
+
+import csv
+import json
+import zipfile
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+pytest.importorskip("nbgrader", reason="the course needs requirements-course.txt")
+
+from course import export, judge
+from course.checking import checks_of
+from course.collect import Roster, Submission, collect
+
+pytestmark = pytest.mark.course
+UMLAUT, APART = "M\u00fcller Anna", "Mu\u0308ller Anna"  # as one letter, and as a letter and two dots
+
+
+@pytest.fixture
+def roster(tmp_path):
+    path = tmp_path / "roster.csv"
+    path.write_text(
+        f"student,name,email,canvas,moodle\nanna,{UMLAUT},anna@x.org,31,77\nbob,Bob Ray,b@x.org,32,78\n"
+    )
+    return Roster(path)
+
+
+def lay(folder, *names):
+    for name in names:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+    return folder
+
+
+def taken(found):
+    return {(s.student, s.assignment): s.data.decode() for s in found if not s.left_out}
+
+
+SHAPES = {
+    "by hand": ["anna/a1.ipynb", "bob/a2.ipynb"],
+    "Canvas": ["m\u00fclleranna_31_900_a1.ipynb", "raybob_LATE_32_901_a2-1.ipynb"],
+    "Moodle": [f"{UMLAUT}_77_assignsubmission_file_/a1.ipynb", "Bob Ray_78_assignsubmission_file/a2 (2).ipynb"],
+    "Moodle on a Mac": [f"{APART}_77_assignsubmission_file_/a1.ipynb", "Bob Ray_9_assignsubmission_file_/A2.ipynb"],
+    "by number": ["x_77_assignsubmission_file_/a1.ipynb", "y_78_assignsubmission_file_/deep/er/a2.ipynb"],
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("packed", [False, True])
+def test_shapes_of_folders(shape, packed, tmp_path, roster):
+    folder = lay(tmp_path / "in", *SHAPES[shape])
+    if packed:
+        with zipfile.ZipFile(tmp_path / "all.zip", "w") as archive:
+            for name in SHAPES[shape]:
+                archive.write(folder / name, name)
+        folder = tmp_path / "zips"
+        folder.mkdir()
+        (tmp_path / "all.zip").rename(folder / "all.zip")
+    assert taken(collect(folder, roster)) == {("anna", "a1"): SHAPES[shape][0], ("bob", "a2"): SHAPES[shape][1]}
+
+
+def test_gradescope(tmp_path, roster):
+    folder = lay(tmp_path / "in", "submission_5/a1.ipynb", "submission_6/a1.ipynb")
+    people = "\n".join(
+        f"submission_{k}:\n  :submitters:\n  - :name: {name}\n    :email: {mail}\n"
+        f"  :created_at: 2026-10-0{k} 10:00:00.5 Z\n"
+        for k, name, mail in ((5, "Someone Else", "anna@x.org"), (6, "Bob Ray", "none@x.org"))
+    )
+    (folder / "submission_metadata.yml").write_text(people)
+    found = collect(folder, roster)
+    assert {s.student: s.when.day for s in found} == {"anna": 5, "bob": 6}
+
+
+def test_what_is_left_out_is_named(tmp_path, roster):
+    folder = lay(
+        tmp_path / "in",
+        "anna/a1.ipynb",
+        "anna/a1 (1).ipynb",
+        "anna/b9.ipynb",
+        "a2.ipynb",
+        "bob/sub/a1.ipynb",
+        "__MACOSX/anna/a1.ipynb",
+        "anna/.ipynb_checkpoints/a1.ipynb",
+        "../x/-rf/a1.ipynb",
+    )
+    (folder / "bob" / "a3.ipynb").mkdir()
+    (folder / "bad.zip").write_bytes(b"PK nothing")
+    with zipfile.ZipFile(folder / "up.zip", "w") as archive:
+        archive.writestr("../../anna/a4.ipynb", "x")
+        link = zipfile.ZipInfo("bob/a4.ipynb")
+        link.external_attr = 0o120777 << 16
+        archive.writestr(link, "/etc/passwd")
+    found = collect(folder, roster)
+    assert set(taken(found)) == {("anna", "a1"), ("bob", "a1"), ("anna", "a4")}
+    notes = " | ".join(s.note for s in found)
+    for part in (
+        "anna/a1 (1).ipynb is left out: another a1",
+        "anna/b9.ipynb is left out: its name",
+        "a2.ipynb is left out",
+        "handed in as 'bob/sub/a1.ipynb'",
+        "bob/a3.ipynb is left out: not a plain file",
+        "bad.zip is left out: no zip",
+        "bob/a4.ipynb is left out: a link",
+    ):
+        assert part in notes, (part, notes)
+    assert "MACOSX" not in notes and not (tmp_path / "anna").exists()
+
+
+def test_a_name_of_two_students_is_nobodys(tmp_path):
+    (tmp_path / "r.csv").write_text("student,name,id\nada1,Ada Low,1\nada2,Ada Low,2\n")
+    people = Roster(tmp_path / "r.csv")
+    assert people.student("Ada Low", "2") == "ada2"
+    assert people.student("Ada Low") == "Ada Low"
+
+
+def test_a_large_zip_member_is_left_out(tmp_path, roster, monkeypatch):
+    (tmp_path / "in").mkdir()
+    with zipfile.ZipFile(tmp_path / "in" / "z.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("anna/a1.ipynb", bytes(judge.LARGEST_NOTEBOOK + 1))
+    (found,) = collect(tmp_path / "in", roster)
+    assert found.left_out and "larger than 20 MB" in found.note
+
+
+def row(automatic, written="", late=""):
+    return {"automatic": automatic, "written": written, "late": late}
+
+
+def test_late_days():
+    due = datetime(2026, 10, 12, tzinfo=UTC)
+    late = export.Late({"a1": due}, free=3, percent=10)
+    assert [late.days("a1", due + timedelta(hours=h)) for h in (-5, 0, 1, 24, 25)] == ["0", "0", "1", "1", "2"]
+    assert late.days("a2", due) == late.days("a1", None) == ""
+    rows = {
+        ("ada", "a1"): row("20", "5", "2"),
+        ("ada", "a2"): row("10", "", "2"),
+        ("ada", "a3"): row("8", "2", "1"),
+        ("bob", "a1"): row("20", "3.5"),
+        ("", ""): row(""),
+    }
+    late.totals(rows)  # ada's third late day is free, her fourth and fifth are not
+    assert [each["total"] for each in rows.values()] == ["25", "9", "9", "23.5", ""]
+
+
+def test_exports(roster):
+    rows = {("anna", "a1"): row("20", "4"), ("bob", "a2"): row("7")}
+    export.Late().totals(rows)
+    tables = {name: list(csv.reader(text.splitlines())) for name, text in export.tables(rows, roster.rows).items()}
+    assert tables["canvas.csv"][1:] == [
+        ["Points Possible", "", "", "", "", "25", "25"],
+        [UMLAUT, "31", "", "anna", "", "24", ""],
+        ["Bob Ray", "32", "", "bob", "", "", "7"],
+    ]
+    assert tables["moodle.csv"] == [
+        ["username", "email", "a1", "a2"],
+        ["anna", "anna@x.org", "24", ""],
+        ["bob", "b@x.org", "", "7"],
+    ]
+    lost = checks_of("a1")[0]
+    found = json.loads(export.results(judge.Result("anna", "a1", {lost: "why"}, ["note"])))
+    assert found["score"] == 19 == sum(test["score"] for test in found["tests"])
+    assert found["tests"][0]["output"] == "why" and sum(test["max_score"] for test in found["tests"]) == 20
+
+
+def test_tables_that_are_not_what_they_should_be(tmp_path):
+    (tmp_path / "x.csv").write_text("who\nada\n")
+    for read in (Roster, export.due):
+        with pytest.raises(SystemExit, match=r"x\.csv"):
+            read(tmp_path / "x.csv")
+
+
+def test_no_formula_reaches_a_spreadsheet():
+    from course.grade import table
+
+    assert table([["=1+1", "-2", "@x", "+3", "a"]], list("abcde")).splitlines()[
+        1
+    ] == '" =1+1",-2, @x, +3,a'.replace('"', "")
+    assert Submission("a", "b").left_out is False
