@@ -24,7 +24,7 @@ def experiment(folder, rounds=3, **methods):
     where = {"table": "Table 4", "participation": 1.0, "metric": "ARI"}
     table = {"paper": "mdicfl", "title": "T", "protocol": "toy", "where": where, "metric": "accuracy", "seeds": 2,
              "tolerance": 1.0, "rows": rows}  # fmt: skip
-    claim = {"id": "c", "says": "", "since": date(2000, 1, 1), "parts": {"p": {"above": "toy/a", "than": 1}}}
+    claim = {"id": "c", "says": "", "quote": "so", "place": "here", "parts": {"p": {"above": "toy/a", "than": 1}}}
     out = [{"paper": paper, "item": "all", "because": "not here", "where": {}} for paper in schema.CHAPTERS]
     files = {"protocols": {"protocols": {"toy": protocol}}, "tables": {"tables": {"t": table}, "left_out": out},
              "claims": {"rules_since": date(2000, 1, 1), "gates": {"toy": "none"}, "mdicfl": [claim],
@@ -47,7 +47,8 @@ def record(folder, protocol, label, seed, device="cpu", date="2100-01-01", early
             for t in range(config["rounds"] + 1)]  # fmt: skip
     made = {"card": None, "machine": {"processor": "a processor"}, "commit": "abc", "seconds": 60,
             "date": date, "device": device}  # fmt: skip
-    whole = {"protocol": protocol, "label": label, "config": config, "seed": seed, "final": rows[-1] | final,
+    whole = {"format": records.FORMAT, "clients": None, "protocol": protocol, "label": label,
+             "config": config, "seed": seed, "final": rows[-1] | final,
              "rounds": rows, "provenance": made}  # fmt: skip
     path = folder / protocol / f"{records.name(whole)}.json"
     path.parent.mkdir(parents=True, exist_ok=True)

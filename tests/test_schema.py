@@ -18,7 +18,7 @@ PROTOCOL = {
 ROWS = {"A": {"label": "a", "printed": {"method": "FedAvg"}}, "B": {"label": "b"}}
 TABLE = {"paper": "stocfl", "title": "T", "protocol": "toy", "metric": "accuracy", "seeds": 3, "tolerance": 1.0,
          "where": {"table": "Table 1", "n_clients": 4800, "participation": 0.1}, "rows": ROWS}  # fmt: skip
-CLAIM = {"id": "c", "says": "{n}", "since": date(2026, 1, 1),
+CLAIM = {"id": "c", "says": "n", "quote": "so", "place": "here", "since": date(2026, 1, 1),
          "numbers": {"n": {"table": "Table 1", "method": "FedAvg"}},
          "parts": {"p": {"more": ["toy/a", ["toy/b", "toy/a/ari"]], "by": 1}}}  # fmt: skip
 
@@ -46,8 +46,12 @@ def test_the_real_files_are_as_declared():
     assert min(fewest.values()) >= 3  # or nothing could be decided
     assert "_tune/" not in str(schema.claims())  # a choice of weights decides no claim
     for claim in chain.from_iterable(schema.claims().values()):
-        of_print = all(any(rule.startswith("printed") for rule in part) for part in claim.get("parts", {}).values())
-        assert ("untested" in claim) == of_print, claim["id"]  # what no run is asked for says why
+        rules = {schema.kind_of(part) for part in claim.get("parts", {}).values()}
+        of_print = bool(rules) and all(rule.startswith("printed") for rule in rules)
+        assert (claim.get("kind") == "print") == of_print, claim["id"]
+        assert ("ratio" not in rules) or claim.get("kind") == "arithmetic", claim["id"]
+    assert all(sum(claim.get("main", False) for claim in found) == 1 for found in schema.claims().values())
+    assert {one["claim"] for one in schema.corrections()} <= set(ids)
 
 
 def test_a_whole_one_passes(folder):

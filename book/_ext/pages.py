@@ -100,6 +100,8 @@ def environment(folder: Path, out: Path, benchmarks: Path = BENCHMARKS) -> jinja
         "cards": cards,
         "grid": grid,
         "kinds": evidence.KINDS,
+        "strip": partial(evidence.bar, folder=folder),
+        "mark": lambda paper: evidence.main_claim(paper, folder)["word"],
         "corrections": ledger.corrections,
         "built": status.built,
         "compared": status.compared,

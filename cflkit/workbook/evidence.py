@@ -3,6 +3,7 @@
 import csv
 import io
 from collections.abc import Sequence
+from html import escape
 from pathlib import Path
 
 from cflkit.engine import metrics
@@ -41,15 +42,15 @@ def main_claim(paper: str, folder: Path) -> dict[str, str]:
 
 def told(paper: str, claim: dict, verdict: Verdict) -> dict[str, str]:
     """Say a claim: its words and their place, the verdict, the number that decides, and what opens on click."""
-    quote = f'<q>{claim["quote"]}</q> <small>{claim["place"]}</small>' if "quote" in claim else claim["says"]
+    place = f'<br><small><q>{escape(claim["quote"])}</q> {claim["place"]}</small>' if "quote" in claim else ""
     main = "<strong>Main claim.</strong> " if claim.get("main") else ""
-    lines = [f"{claim['says']}", verdict.reason, *(part(finding) for finding in verdict.findings)]
+    lines = [verdict.reason, *(part(finding) for finding in verdict.findings)]
     runs = [run for finding in verdict.findings for run in finding.runs]
     shown = "".join(f'<span class="cfl-line">{line}</span>' for line in [*filter(None, lines), _behind(runs)])
     return {
         "id": claim["id"],
         "says": claim["says"],
-        "quote": main + quote,
+        "quote": main + claim["says"] + place,
         "word": f"{sign(verdict.word)}**{verdict.word}**",
         "number": _number(verdict.decides) if counts(claim) or claim.get("kind") == "ours" else "",
         "parts": f"<details><summary>why</summary>{shown}</details>",
@@ -94,7 +95,8 @@ def numbers_csv(folder: Path) -> str:
     """Every printed number, and what stands beside it, as comma-separated values."""
     text = io.StringIO()
     table = csv.writer(text, lineterminator="\n")
-    table.writerow(["paper", "table", "dataset", "method", "metric", "setting", "printed", "state", "measured", "seeds", "in"])
+    fields = ["paper", "table", "dataset", "method", "metric"]
+    table.writerow([*fields, "setting", "printed", "state", "measured", "seeds", "in"])
     beside = {}
     for name in ledger.tables():
         for row in ledger.rows(name, folder):
@@ -103,8 +105,8 @@ def numbers_csv(folder: Path) -> str:
     for number in ledger.coverage(folder):
         entry, setting = number.entry, "; ".join(f"{k}={v}" for k, v in number.entry["setting"].items())
         mean = next((beside[t, entry["value"]] for t in number.tables if (t, entry["value"]) in beside), None)
-        table.writerow([*(entry[k] for k in ("paper", "table", "dataset", "method", "metric")), setting, entry["value"],
-                        number.state, "" if mean is None else f"{mean:.2f}", number.seeds, " ".join(number.tables)])
+        told = [setting, entry["value"], number.state, "" if mean is None else f"{mean:.2f}", number.seeds]
+        table.writerow([*(entry[field] for field in fields), *told, " ".join(number.tables)])
     return text.getvalue()
 
 

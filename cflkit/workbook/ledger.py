@@ -17,10 +17,10 @@ from cflkit.workbook.schema import claims, corrections, gates, left_out, rules_s
 from cflkit.workbook.verdicts import SEEDS, Verdict, agreement, judge, tally, too_early, verdicts
 
 __all__ = [
-    "MEASURED", "NOT_RUN", "PAPERS", "PLAIN", "RUNNABLE", "SEEDS", "Coverage", "Measured", "Missing", "Row", "Verdict",
-    "agreement", "claims", "corrections", "coverage", "entries", "fits", "found", "judge", "left_out", "matching",
-    "measured", "missing", "number", "printed", "printed_numbers", "problems", "rows", "rules_since", "stated", "tables",
-    "tally", "too_early", "totals", "unlearnt", "verdicts",
+    "MEASURED", "NOT_RUN", "PAPERS", "PLAIN", "RUNNABLE", "SEEDS", "Coverage", "Measured", "Missing", "Row",
+    "Verdict", "agreement", "claims", "corrections", "coverage", "entries", "fits", "found", "judge",
+    "left_out", "matching", "measured", "missing", "number", "printed", "printed_numbers", "problems", "rows",
+    "rules_since", "stated", "tables", "tally", "too_early", "totals", "unlearnt", "verdicts",
 ]  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """One table of results: a row for each run and metric, read once from the records under ``book/results``.
 
-Records are parsed plainly and kept until a file changes; that each of them is whole and sound is asked by a test over
-the folder. What cannot be read, or stands twice, is left out and named by :func:`problems`.
+Records are parsed plainly and kept until a file changes; that each of them is whole and sound is asked by a test
+over the folder. What cannot be read, or stands twice, is left out and named by :func:`problems`.
 """
 
 import json
@@ -179,7 +179,7 @@ def _cells(protocol: str, folder: Path, stamps: tuple) -> dict[tuple[str, str], 
 
 @cache
 def _survey(protocol: str, folder: Path, stamps: tuple) -> tuple[list[dict], list[str]]:
-    """Records of the protocol's present configuration, and a line for each file that is damaged or stands twice."""
+    """Records of the present configuration, and a line for each file that is damaged or stands twice."""
     good, bad, same, data = [], [], {}, {}
     for name, *_ in stamps:
         try:
@@ -203,7 +203,7 @@ def _survey(protocol: str, folder: Path, stamps: tuple) -> tuple[list[dict], lis
 
 
 def _plain(file: Path) -> dict:
-    """Parse a record, and require no more than what reading it needs: its parts, and the name of its configuration."""
+    """Parse a record, and require what reading it needs: its parts, and the name of its configuration."""
     record = json.loads(file.read_text())
     lacking = [part for part in NEEDED if part not in record] if isinstance(record, dict) else NEEDED
     if lacking:

@@ -256,9 +256,10 @@ class Claim(Checked):
 
     def __post_init__(self):
         super().__post_init__()
-        require(bool(self.parts) != bool(self.untested), "parts", self.parts, "given, or 'untested', which says why not")
-        ours = self.kind == "ours"
-        require(ours or bool(self.quote and self.place), "quote", self.quote, "given with its place, unless it is ours")
+        told = bool(self.parts) != bool(self.untested)
+        require(told, "parts", self.parts, "given, or 'untested', which says why not")
+        quoted = self.kind == "ours" or bool(self.quote and self.place)
+        require(quoted, "quote", self.quote, "given with its place, unless it is ours")
         require(not (self.main and self.kind), "main", self.main, "a claim of the paper that runs decide")
 
 
@@ -280,7 +281,7 @@ class Gate(Checked):
 
 @dataclass(frozen=True)
 class Mechanism(Checked):
-    """What must happen in the runs of labels that begin so: the mean of a metric is below, or at least, a number."""
+    """What must happen in the runs of labels that begin so: a metric's mean is below, or at least, a number."""
 
     label: str
     metric: Literal[METRICS]

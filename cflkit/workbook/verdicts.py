@@ -27,6 +27,7 @@ ALPHA = 0.05
 APART = 0.01  # level at which a cell varies more than its table
 MISS, DEVIATIONS = 3.0, 2.0  # a baseline this far from print [points, printed deviations] misses it
 RISING = 1.0  # points gained in the last third of the rounds: a curve that still rises
+RATIO = 0.005  # a ratio is what the paper says to a hundredth
 MOST = 100  # seeds, more than which nobody would run
 COUNTED = {"ari", "nmi", "clusters", "main_clusters", "settled", "largest_share"}
 TRAFFIC = {"down", "up", "server_flops", "client_flops"}
@@ -46,7 +47,7 @@ class Gap:
 
     def ends(self, alpha: float = ALPHA) -> tuple[float, float]:
         """Ends of the interval that misses with chance `alpha`; without an error, no interval."""
-        half = stats.t.ppf(1 - alpha / 2, self.df) * self.error if self.df > 0 else np.inf
+        half = float(stats.t.ppf(1 - alpha / 2, self.df)) * self.error if self.df > 0 else float("inf")
         return self.mean - half, self.mean + half
 
 
@@ -114,13 +115,14 @@ def _tables(folder: Path) -> list[tuple[str, str, tuple[str, ...]]]:
 
 
 def _pool(name: str, other: str, folder: Path) -> tuple[float, int, float, int]:
-    """Variance and degrees of freedom of the table that has both cells: plain, and with seeds taken out (0: not so).
+    """Variance and degrees of freedom of the table that has both cells: plain, and without seeds (0: not so).
 
     Without a table that has both, all of their protocol count.
     """
     (protocol, _, metric), wanted = cell(name), {"/".join(cell(n)) for n in (name, other or name)}
     mine = [cells for p, m, cells in _tables(folder) if p == protocol and m == results.base(metric)]
-    table = next((cells for cells in mine if wanted <= set(cells)), tuple(dict.fromkeys(c for t in mine for c in t)))
+    every = tuple(dict.fromkeys(name for cells in mine for name in cells))
+    table = next((cells for cells in mine if wanted <= set(cells)), every)
     return _pooled(table, folder, results.stamps(protocol, folder))
 
 
@@ -298,7 +300,8 @@ def decide(parts: dict[str, dict], numbers: dict[str, list[float]], folder: Path
         blank = Finding(what, mine, boundary=low if np.isfinite(low) else high, runs=runs)
         why, rivals, beaten = _ready(mine, rivals, folder, ours)
         if why or (beaten and not rivals):
-            found[what] = replace(blank, word=OPEN if why else HELD, reason=why or beaten, **_shown(mine, rivals, folder))
+            word = OPEN if why else HELD
+            found[what] = replace(blank, word=word, reason=why or beaten, **_shown(mine, rivals, folder))
         elif cell(mine)[2] in COUNTED:
             found[what] = _counted(blank, rivals, low, high, folder)
         else:
@@ -330,7 +333,8 @@ def _ready(ours: str, rivals: Sequence[str], folder: Path, own: bool) -> tuple[s
         return f"{UNRUN}: `{'`, `'.join(lacking)}`" if len(lacking) < len(cells) else UNRUN, left, beaten
     why: list[str] = []
     if not own:
-        why = [set_up(cell(name)[0], folder, list(cells)) for name in cells] + [switched_off(name, folder) for name in cells]
+        why = [set_up(cell(name)[0], folder, list(cells)) for name in cells]
+        why += [switched_off(name, folder) for name in cells]
     if any(map(results.diverged, cells[ours][1])):
         why = [f"`{cell(ours)[1]}` diverged"]
     return next(filter(None, why), ""), left, beaten
@@ -359,7 +363,8 @@ def _counted(blank: Finding, rivals: Sequence[str], low: float, high: float, fol
     name, k, n, mean = worst
     sure = n > 0 and stats.binomtest(k, n).pvalue < ALPHA
     word = (HELD if 2 * k > n else FAILED) if sure else OPEN
-    told = f"{k} of {n} seeds" + ("" if sure else ", and six alike would decide" if n < 6 else ", which may be chance")
+    rest = ", and six alike would decide" if n < 6 else ", which may be chance"
+    told = f"{k} of {n} seeds" + ("" if sure else rest)
     return replace(blank, b=name, n=n, mean=mean, word=word, reason=told)
 
 
@@ -395,8 +400,8 @@ def _above(gap: Gap, boundary: float) -> float:
 
 def _holm(chances: Sequence[float]) -> list[tuple[bool, float]]:
     """For each p-value whether it is rejected, and the level at which its interval shows that."""
-    order, found, going = sorted(range(len(chances)), key=chances.__getitem__), [(False, ALPHA)] * len(chances), True
-    level = ALPHA
+    order = sorted(range(len(chances)), key=chances.__getitem__)
+    found, going, level = [(False, ALPHA)] * len(chances), True, ALPHA
     for step, at in enumerate(order):
         if going:
             level = ALPHA / (len(chances) - step)
@@ -431,7 +436,7 @@ def _why_open(gap: Gap, ends: tuple[float, float], level: float, low: float, hig
     margin = min(abs(gap.mean - end) for end in ends if np.isfinite(end))
     needed = (stats.t.ppf(1 - level / 2, max(gap.df, 1)) * gap.error) ** 2 * gap.n / margin**2 if margin else np.inf
     needed = max(needed, gap.n + 1)
-    yield f"about {np.ceil(needed):.0f} seeds would" if needed <= MOST else f"more than {MOST} seeds would be needed"
+    yield f"about {np.ceil(needed):.0f} seeds would" if needed <= MOST else f"more than {MOST} would be needed"
 
 
 # ---------------------------------------------------------------------- a claim
@@ -485,8 +490,9 @@ def _apart(kind: str, parts: dict, numbers: dict, folder: Path) -> Verdict:
         rule = schema.kind_of(part)
         if rule == "ratio":
             ours, theirs = (measured.cell(name, folder)[0] for name in part[rule])
-            value = sum(ours.values()) / sum(theirs[s] for s in ours) if ours and set(ours) <= set(theirs) else float("nan")
-            right = abs(value - part["to"]) <= 0.005
+            both = set(ours) & set(theirs)
+            value = sum(ours[s] for s in both) / sum(theirs[s] for s in both) if both else float("nan")
+            right = abs(value - part["to"]) <= RATIO
         elif rule == "below":
             values = measured.cell(part[rule], folder)[0].values()
             value = sum(values) / len(values) if values else float("nan")
@@ -531,7 +537,7 @@ def main_claims(folder: Path = records.FOLDER) -> list[dict]:
         got = judge(paper, claim, folder)
         lead = papers.printed_numbers(paper, claim["numbers"][claim["lead"]]) if "lead" in claim else []
         found.append({
-            "paper": paper, "id": claim["id"], "says": claim["says"], "quote": claim["quote"], "place": claim["place"],
+            "paper": paper, **{key: claim[key] for key in ("id", "says", "quote", "place")},
             "printed": lead, "n": got.decides.n, "mean": got.decides.mean, "low": got.decides.low,
             "high": got.decides.high, "word": got.word, "reason": got.reason,
         })  # fmt: skip
@@ -540,10 +546,11 @@ def main_claims(folder: Path = records.FOLDER) -> list[dict]:
 
 def tally(folder: Path = records.FOLDER) -> dict[str, dict[str, int]]:
     """How many of each paper's claims have which word, without those that print, counting or we ourselves ask."""
-    return {
-        paper: {word: sum(got.word == word for claim, got in verdicts(paper, folder) if counts(claim)) for word in WORDS}
-        for paper in schema.claims()
-    }
+    found = {}
+    for paper in schema.claims():
+        words = [got.word for claim, got in verdicts(paper, folder) if counts(claim)]
+        found[paper] = {word: words.count(word) for word in WORDS}
+    return found
 
 
 def counts(claim: dict) -> bool:
@@ -558,4 +565,6 @@ def agreement(values: Sequence[float], printed: float, within: float) -> str:
         return "seems to agree" if abs(gaps.mean()) <= within else "seems to differ"
     half = stats.t.ppf(1 - ALPHA / 2, n - 1) * gaps.std(ddof=1) / np.sqrt(n)
     low, high = gaps.mean() - half, gaps.mean() + half
-    return "agrees" if -within <= low and high <= within else "differs" if low > within or high < -within else "undecided"
+    if -within <= low and high <= within:
+        return "agrees"
+    return "differs" if low > within or high < -within else "undecided"
