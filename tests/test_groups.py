@@ -63,16 +63,6 @@ def test_the_command_stores_every_seed_with_its_provenance(tmp_path, monkeypatch
     assert set(stored["provenance"]) >= {"date", "commit", "versions"}
 
 
-def test_the_table_by_hand():
-    row = {"protocol": "common_rot_skew_r20", "label": "stocfl", "changed": {"tau": 0.3}}
-    found = [{"groups": 4, "with_clusters": -0.001, "with_labels": x} for x in (0.25, 0.75)]
-    rows = [row | {"seed": seed} | each for seed, each in enumerate(found)]
-    rows += [row | {"label": "fesem", "changed": {}, "seed": seed} | found[seed] for seed in (0, 1)]
-    numbers = ["4.0 ± 0.0", "0.00 ± 0.00", "0.50 ± 0.35", "2"]
-    names = ["FeSEM", "StoCFL, τ = 0.3"]
-    assert list(groups.cells({"rows": rows})) == [["rotations, skewed labels", name, *numbers] for name in names]
-
-
 def test_what_is_measured_are_clustering_methods_of_both_federations():
     for name in groups.FEDERATIONS:
         methods = protocols.protocols()[name]["methods"]

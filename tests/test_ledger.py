@@ -276,15 +276,14 @@ def test_a_number_with_neither_row_nor_reason_is_refused(tmp_path, monkeypatch):
         ledger.coverage(tmp_path)
 
 
-def test_the_console_the_front_page_and_the_titles_say_the_same(capsys):
+def test_the_console_and_the_ledger_say_the_same(capsys):
     assert console.main(["ledger"]) == 0
     said = capsys.readouterr().out.splitlines()
     templates = pages.environment(records.FOLDER, records.FOLDER)
-    front, whole = (templates.get_template(f"{name}.md.jinja").render() for name in ("front", "ledger"))
+    whole = templates.get_template("ledger.md.jinja").render()
     for paper, title in pages.CHAPTERS.items():
         mark = ledger.mark(paper)
         assert f"{paper}: {mark}" in said
-        assert f'<a href="{paper}.html">{title}</a><br><small>{mark}</small>' in front
         assert f"[{title}]({paper}.ipynb): {mark}\n" in whole
     newer = [verdict.newer for paper in pages.CHAPTERS for _, verdict in ledger.verdicts(paper) if verdict.newer]
     assert sum("†20" in line for line in said) == whole.count("** †</a>") + whole.count("** † |") == len(newer)
@@ -295,7 +294,6 @@ def test_the_console_the_front_page_and_the_titles_say_the_same(capsys):
         counts = ", ".join(evidence.several(count, word) for word, count in words.items())
         assert f"{sum(words.values())} claims {kind}: {counts}." in whole
     total = ledger.totals()
-    assert f"{total['measured']} stand beside a run, {total['firm']} of them with three seeds" in front
     assert f"of which {total['measured']} measured ({total['firm']} with three seeds" in "\n".join(said)
 
 
@@ -362,20 +360,6 @@ def test_what_was_found_is_said_with_its_numbers(tmp_path):
     assert evidence.ready([table], tmp_path) == table
     record(tmp_path, p, "fedavg", 0, accuracy=0.2)
     assert evidence.ready([table], tmp_path) == "" and pages.beside("stocfl", tmp_path) == {}
-
-
-def test_the_front_page_sets_each_split_beside_training_alone():
-    front = pages.environment(records.FOLDER, records.FOLDER).get_template("front.md.jinja").render()
-    three, four, shares = (f"lcfed-table1-{split}-cal" for split in ("n3", "n4", "dir01"))
-
-    def gap(table, row):
-        return evidence.gap(table, row, "local only", records.FOLDER)
-
-    assert {gap(table, "LCFed, listing") for table in (four, shares)} == {"not to be told apart from"}
-    found = gap(three, "FedAvg")
-    assert found not in (gap(four, "FedAvg"), gap(shares, "FedAvg"))
-    told = "LCFed as listed is not to be told apart from training alone. With three labels FedAvg is "
-    assert told + found in front
 
 
 def test_a_claim_that_print_alone_decides_says_how(tmp_path):
@@ -485,18 +469,6 @@ def test_what_fesem_came_to_has_both_means_over_writers(tmp_path):
     found = " ".join(template.render(paper="fesem").split())
     assert "the index for the rotations is 0.02, and on images balanced over the labels" in found
     assert "FeSEM is 10.00 points below FedAvg." in found
-
-
-def test_fesems_page_tells_who_is_served_by_which_centre(tmp_path):
-    every = {"fesem4": {"accuracy": [0.5, 0.9], "cluster": [0, 1]}, "fedavg-equal": {"accuracy": [0.75, 0.75]},
-             "fedavg": {"accuracy": [0.1, 0.3]}}  # fmt: skip
-    for label, clients in every.items():
-        mean = sum(clients["accuracy"]) / 2
-        file = record(tmp_path, "fesem_femnist_60_r60", label, 0, accuracy=mean, accuracy_micro=mean)
-        file.write_text(json.dumps(json.loads(file.read_text()) | {"format": 2, "clients": clients}))
-    template = pages.environment(tmp_path, tmp_path).get_template("fesem_tables.md.jinja")
-    told = template.render(paper="fesem").partition("(fesem-served)=")[2]
-    assert "| 0 | 1 | 50.0 | 75.0 | -12.50 |\n| 0 | 1 | 90.0 | 75.0 | +7.50 |" in told
 
 
 def test_every_claim_is_a_mark_that_leads_to_its_evidence(tmp_path):
