@@ -16,18 +16,19 @@ from cflkit.checks import require
 MARKERS = "os^DvPXh<>"
 COLUMNS = 4  # panels side by side, at most
 AREA = {"seen": 24, "unseen": 7}  # of a client in a scatter plot, in square points
-OTHER = "#8a8a8a"  # what has no colour of its own: 3.5:1 on white
+OTHER = "#767676"  # what has no colour of its own: 4.5:1 on white
 DASHES = ["-", "--", ":", "-."]  # of several curves of one method
-# A method's colour and marker in the whole book, by the start of its name. Each has 3:1 on white, and on the dark
-# page after the dark theme's filter (book.css, which has the same colours for drawings).
+# A method's colour and marker in the whole book, by the start of its label. Any two of the seven are far apart, in
+# every kind of sight. Each has 3:1 on white, and on the dark page after the dark theme's filter (book.css,
+# which has the same colours for drawings). What has none is grey, with its name at the line.
 LOOKS = {
-    "StoCFL": ("#0072B2", "o"), "IFCA": ("#D55E00", "s"), "FeSEM": ("#009E73", "^"), "MD-ICFL": ("#B8568C", "D"),
-    "LCFed": ("#C78800", "v"), "FedCG": ("#3A9AD9", "P"), "FedAvg": ("#000000", "X"), "global": ("#000000", "X"),
-    "CFL": ("#7B4FB5", "h"), "ClusteredFL": ("#7B4FB5", "h"), "local": ("#6B6B6B", "<"), "NoFed": ("#6B6B6B", "<"),
-    "training alone": ("#6B6B6B", "<"), "oracle": ("#6B6B6B", ">"), "FedProx": (OTHER, "p"), "Ditto": (OTHER, "*"),
-    "FedPer": (OTHER, "H"), "FedFomo": (OTHER, "d"), "FedGroup": (OTHER, "X"), "CGPFL": (OTHER, "D"),
-    "FedSGD": (OTHER, "v"), "FedDist": (OTHER, "^"), "FedDane": (OTHER, "s"), "FedCluster": (OTHER, "P"),
-    "Robust": (OTHER, "h"), "SCAFFOLD": (OTHER, "o"),
+    "StoCFL": ("#0072B2", "o"), "IFCA": ("#E74712", "s"), "FeSEM": ("#35A265", "^"), "MD-ICFL": ("#772D64", "D"),
+    "LCFed": ("#6D5024", "v"), "FedCG": ("#6B0FB6", "P"), "FedAvg": ("#000000", "X"), "global": ("#000000", "X"),
+    "CFL": (OTHER, "h"), "Sattler's CFL": (OTHER, "h"), "ClusteredFL": (OTHER, "h"), "local": (OTHER, "<"),
+    "NoFed": (OTHER, "<"), "training alone": (OTHER, "<"), "oracle": (OTHER, ">"), "true groups": (OTHER, ">"),
+    "FedProx": (OTHER, "p"), "Ditto": (OTHER, "*"), "FedPer": (OTHER, "H"), "FedFomo": (OTHER, "d"),
+    "FedGroup": (OTHER, "X"), "CGPFL": (OTHER, "D"), "FedSGD": (OTHER, "v"), "FedDist": (OTHER, "^"),
+    "FedDane": (OTHER, "s"), "FedCluster": (OTHER, "P"), "Robust": (OTHER, "h"), "SCAFFOLD": (OTHER, "o"),
 }  # fmt: skip
 
 

@@ -1,0 +1,70 @@
+"""What the comparison reads from the records, by hand, and the book's pages beside it."""
+
+import re
+
+import leads
+import made
+import pytest
+import sorting
+
+from cflkit.workbook import canvas, comparison, ledger, protocols
+
+
+def test_the_way_from_one_model_to_the_true_groups_is_paired_over_seeds():
+    one, true = {0: 80.0, 1: 90.0}, {0: 90.0, 1: 100.0, 2: 0.0}
+    assert comparison.gained({0: 85.0, 1: 95.0, 2: 7.0}, one, true) == pytest.approx(0.5)
+    assert comparison.gained(one, one, true) == 0 and comparison.gained(true, one, true) == 1
+    assert comparison.gained({0: 70.0}, one, true) == pytest.approx(-1)
+
+
+def test_a_row_is_scored_by_the_model_that_it_is_for(tmp_path, monkeypatch):
+    rows = ledger.rows
+    monkeypatch.setattr(ledger, "rows", lambda name: rows(name, tmp_path))
+    name = comparison.table("rot", "fifth")
+    assert name == "comparison-rot-r20" and comparison.scores(name) == {}
+    own = {"personal_accuracy": 0.7, "personal_own_accuracy": 0.8}
+    made.record(tmp_path, "common_rot_r20", "local", 0, accuracy=0.2, **own)
+    made.record(tmp_path, "common_rot_r20", "ifca", 1, accuracy=0.9)
+    assert comparison.scores(name) == {"local": {0: pytest.approx(70)}, "IFCA": {1: pytest.approx(90)}}
+    assert comparison.scores(name, own=True) == {"local": {0: pytest.approx(80)}}
+
+
+@pytest.mark.parametrize("share", comparison.TAKING_PART)
+@pytest.mark.parametrize("situation", comparison.SITUATIONS)
+def test_every_federation_has_its_methods(situation, share):
+    table = ledger.tables()[comparison.table(situation, share)]
+    labels = {row["label"] for row in table["rows"].values()}
+    assert labels == set(protocols.protocols()[table["protocol"]]["methods"])
+
+
+def test_a_lead_holds_fails_or_is_open_by_its_interval():
+    assert [leads.Run("", 1, *ends).word for ends in ((0.1, 2), (-2, -0.1), (-1, 3))] == ["held", "failed", "open"]
+    runs = [leads.Run("as printed", -1, -2, -0.5), leads.Run("as released", 1, 0.5, 2)]
+    lead = leads.Lead("A", "over B", 5.0, runs, "")
+    assert lead.words == "failed as printed; held as released"
+    assert leads.Lead("A", "over B", 5.0, runs[:1], "").words == "failed"
+    assert leads.Lead("A", "over B", 5.0, [], "days").words == "not run"
+
+
+@pytest.mark.parametrize("slim", [False, True])
+def test_the_picture_of_leads_is_to_scale(slim):
+    found = {"a": leads.Lead("A", "over <B>", 4.0, [leads.Run("x", 1.0, -2.0, 4.0)], "")}
+    drawn = leads.drawing(found, slim)
+    low, high = map(float, re.search(r'<g class="open"><line x1="([\d.]+)" x2="([\d.]+)"', drawn).groups())
+    disc = float(re.search(r'<circle cx="([\d.]+)"', drawn)[1])
+    printed = float(re.search(r'class="printed" d="M([\d.]+)', drawn)[1]) + 7
+    assert disc == pytest.approx((low + high) / 2, abs=0.1) and printed == pytest.approx(high, abs=0.1)
+    assert "over &lt;B&gt;" in drawn and "open: x" in drawn
+    assert "printed +4.00; measured +1.00, -2.00 to +4.00" in drawn
+
+
+def test_clients_stand_in_one_place_each_and_groups_in_a_row():
+    tiles = re.findall(r'class="g(\d)" style="--x:(\d);--y:(\d);--mx:(\d);--my:(\d)"', sorting.tiles())
+    assert len({tile[1:3] for tile in tiles}) == len({tile[3:] for tile in tiles}) == len(tiles) == 28
+    assert all(group == row for group, _, row, *_ in tiles)
+
+
+def test_a_colour_belongs_to_one_method():
+    seven = ("StoCFL", "IFCA", "FeSEM", "MD-ICFL", "LCFed", "FedCG", "FedAvg")
+    assert len({canvas.look(name)[0] for name in seven}) == 7
+    assert canvas.look("Sattler's CFL") == canvas.look("CFL") and canvas.look("Ditto")[0] == canvas.OTHER
