@@ -124,7 +124,7 @@ test-killed: env  ## runs, sweeps and tables killed at random moments end as if 
 	@$(PYTEST) -n $(JOBS) -m slow tests/test_killed.py
 
 test-plain: env  ## the unit tests and notebooks as if llvmlite were not installed
-	@$(MAKE) unit notebooks FIXED="$(FIXED) PYTHONPATH=$(CURDIR)/tests/plain:$(CURDIR)/tests"
+	@$(MAKE) unit notebooks FIXED="$(FIXED) PYTHONPATH='$(CURDIR)/tests/plain:$(CURDIR)/tests'"
 
 test-mutants: env  ## break one line at a time; the tests must notice
 	@$(FIXED) $(PY) tests/mutate.py -j $(JOBS)

@@ -21,7 +21,7 @@ def main() -> int:
 
 
 def _interrupt(number: int, frame) -> None:
-    """Interrupt as usual; in the middle of an import, which may swallow an exception or make it another, end here."""
+    """Interrupt as usual, but end at once in an import, which may swallow an exception or make it another."""
     at = frame
     while at is not None:
         if at.f_code.co_filename.startswith("<frozen importlib"):

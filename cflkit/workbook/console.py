@@ -140,8 +140,8 @@ def parser() -> argparse.ArgumentParser:
     _add_values(command, "runs, but book/results for a protocol as it is")
     command.add_argument("--device", default="cpu", help="cpu, cuda, or cuda:1 and so on (default: cpu); another "
                          "one changes last digits")  # fmt: skip
-    command.add_argument("--workers", type=typed.count, default=1, help="threads of a run (default: 1); their number "
-                         "changes no result")  # fmt: skip
+    command.add_argument("--workers", type=typed.count, default=1, help="threads of a run (default: 1); their "
+                         "number changes no result")  # fmt: skip
     command.add_argument("--checkpoint", type=Path, metavar="FOLDER",
                          help="keep the run here, also when it has ended, to go on with more rounds")  # fmt: skip
     command.add_argument("--again", action="store_true", help="run again what has a record, and overwrite it")
@@ -293,7 +293,7 @@ def _reproduce(options) -> int:
 
     folders = {"out": options.out, "checkpoints": options.checkpoints}
     reproduce.try_folders(**folders)
-    reproduce.lacking(options.table, options.seeds, options.out, device=options.device)  # what is wrong is told here
+    reproduce.lacking(options.table, options.seeds, options.out, device=options.device)
     jobs = 1 if options.jobs is None else options.jobs
     with pool.place(jobs, options.dask):
         failed = reproduce.reproduce(options.table, options.seeds, options.budget, device=options.device,
