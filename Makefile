@@ -120,7 +120,7 @@ test-slow: env  ## the unit tests that take minutes
 test-edges: env  ## every chapter at the edges of its parameters
 	@$(PYTEST) -n $(JOBS) -m slow tests/test_chapters.py
 
-test-mnist: env  ## the chapters on the real MNIST, which `cflkit fetch mnist` downloads
+test-mnist: env  ## the chapters on the real MNIST, which `cflkit data mnist` downloads
 	@$(PYTEST) -n $(JOBS) -m slow tests/test_mnist.py
 
 test-parameters: env  ## every parameter of every chapter changes something that the chapter shows

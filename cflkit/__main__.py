@@ -7,25 +7,28 @@ import sys
 
 def main() -> int:
     """Run the program; an interrupt is one line even while PyTorch is imported."""
-    usual = signal.getsignal(signal.SIGINT)
-    if usual is not signal.SIG_IGN:  # what runs in the background was told to ignore it
-        signal.signal(signal.SIGINT, _at_once)
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # what runs in the background was told to ignore it
+        signal.signal(signal.SIGINT, _interrupt)
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(errors="backslashreplace")  # a locale without dashes and signs
-    from cflkit.workbook.console import main as console
-
     try:
-        signal.signal(signal.SIGINT, usual)
+        from cflkit.workbook.console import main as console
+
         return console()
     except KeyboardInterrupt:
         print("cflkit: interrupted", file=sys.stderr)
         return 130
 
 
-def _at_once(*_) -> None:
-    """End the program: an exception in the middle of an import may be swallowed, or become another one."""
-    os.write(sys.stderr.fileno(), b"cflkit: interrupted\n")
-    os._exit(130)
+def _interrupt(number: int, frame) -> None:
+    """Interrupt as usual, but end at once in an import, which may swallow an exception or make it another."""
+    at = frame
+    while at is not None:
+        if at.f_code.co_filename.startswith("<frozen importlib"):
+            os.write(sys.stderr.fileno(), b"cflkit: interrupted\n")
+            os._exit(130)
+        at = at.f_back
+    signal.default_int_handler(number, frame)
 
 
 if __name__ == "__main__":

@@ -43,7 +43,7 @@ def test_too_few_pictures_of_a_label_are_refused(tmp_path, digits):
         sample.pictures(str(tmp_path / "few.npz"))
 
 
-@pytest.mark.parametrize("command", ["run c.ipynb -p images=mnist", "sweep run c.ipynb -p images=digits,mnist"])
+@pytest.mark.parametrize("command", ["run c.ipynb -p images=mnist", "run c.ipynb -p images=digits,mnist"])
 def test_pictures_that_are_not_here_are_refused_before_a_kernel_starts(command, tmp_path, monkeypatch, capsys):
     line = 'images: str = "digits"  # pictures {digits, mnist}'
     cell = nbformat.v4.new_code_cell(line, metadata={"tags": ["parameters"]})

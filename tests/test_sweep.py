@@ -424,7 +424,7 @@ def test_runs_without_a_curve_have_no_figure(tmp_path, capsys, monkeypatch):
 
 
 def test_a_name_in_two_folders_is_two_sides_of_a_comparison(toy, capsys, monkeypatch):
-    monkeypatch.setattr(records, "FOLDER", toy / "book")
+    monkeypatch.setattr(places, "RESULTS", toy / "book")
     simulate = ["simulate", "--protocol", "toy", "a"]
     assert console.main([*simulate, "--out", "book"]) == console.main([*simulate, "--out", "again"]) == 0
     assert console.main([*simulate, "-p", "lr=0.2", "--out", "again"]) == 0

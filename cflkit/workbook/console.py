@@ -140,8 +140,8 @@ def parser() -> argparse.ArgumentParser:
     _add_values(command, "runs, but book/results for a protocol as it is")
     command.add_argument("--device", default="cpu", help="cpu, cuda, or cuda:1 and so on (default: cpu); another "
                          "one changes last digits")  # fmt: skip
-    command.add_argument("--workers", type=int, default=1, help="threads of a run (default: 1); their number "
-                         "changes no result")  # fmt: skip
+    command.add_argument("--workers", type=typed.count, default=1, help="threads of a run (default: 1); their "
+                         "number changes no result")  # fmt: skip
     command.add_argument("--checkpoint", type=Path, metavar="FOLDER",
                          help="keep the run here, also when it has ended, to go on with more rounds")  # fmt: skip
     command.add_argument("--again", action="store_true", help="run again what has a record, and overwrite it")
@@ -188,7 +188,7 @@ def _add_values(command, out: str) -> None:
 
 
 def _add_pool(command, default: str) -> None:
-    command.add_argument("--jobs", type=int, help=f"how many runs side by side (default: {default})")
+    command.add_argument("--jobs", type=typed.count, help=f"how many runs side by side (default: {default})")
     command.add_argument("--dask", metavar="ADDRESS", help="run on a Dask cluster, such as tcp://127.0.0.1:8786")
     command.add_argument("--budget", type=typed.minutes, help="stop after this time, such as 20m or 1.5h; a round "
                          "that has begun is finished")  # fmt: skip
@@ -226,6 +226,8 @@ def _simulate(options) -> int:
     reproduce.try_folders(out, folders["checkpoints"])
     if options.checkpoint is not None:
         places.need_folder("checkpoint", options.checkpoint)
+    for point in points:
+        point.plan.need_images()
     if len(points) > 1:
         return _sweep(points, options.out or RUNS, options)
     seconds = None if options.budget is None else 60 * options.budget
@@ -239,8 +241,10 @@ def _simulate(options) -> int:
 
 def _makers(options) -> dict:
     """What makes the plans that were asked for, by label."""
+    from cflkit.engine.simulation import check_device
     from cflkit.workbook import protocols
 
+    check_device(options.device)
     how = {"device": options.device, "workers": options.workers}
     if options.protocol is None:
         require(len(options.name) == 1, "method", " ".join(options.name), "one name from `cflkit list methods`")
@@ -288,8 +292,8 @@ def _reproduce(options) -> int:
     from cflkit.workbook import reproduce
 
     folders = {"out": options.out, "checkpoints": options.checkpoints}
-    reproduce.lacking(options.table, options.seeds, options.out, device=options.device)
     reproduce.try_folders(**folders)
+    reproduce.lacking(options.table, options.seeds, options.out, device=options.device)
     jobs = 1 if options.jobs is None else options.jobs
     with pool.place(jobs, options.dask):
         failed = reproduce.reproduce(options.table, options.seeds, options.budget, device=options.device,

@@ -63,11 +63,10 @@ def place(jobs: int, dask: str | None = None) -> Iterator[None]:
     ModuleNotFoundError
         Dask is not installed.
     ValueError
-        No job, or nothing answers at the address, or no worker is there.
+        Nothing answers at the address, or no worker is there.
     """
     from joblib import parallel_config
 
-    require(jobs > 0, "jobs", jobs, "1 or more")
     if dask is None:
         begin = {"initializer": _begin, "initargs": (os.getpid(),)} if jobs > 1 else {}
         with parallel_config("loky", n_jobs=jobs, **begin):

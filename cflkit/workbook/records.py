@@ -225,7 +225,7 @@ def load(protocol: str | None = None, folder: Path = FOLDER) -> list[dict]:
     Raises
     ------
     ValueError
-        For the first that is damaged (see :func:`read`); ``cflkit ledger`` leaves those out and names them.
+        For the first that is damaged (see :func:`read`); ``cflkit results --ledger`` names those.
     """
     return [read(file) for file in sorted(folder.glob(f"{protocol or '*'}/*.json"))]
 

@@ -93,14 +93,11 @@ def of_plans(make: Mapping[str, Make], given: Given, seeds: Sequence[int], **how
     ------
     ValueError
         An unknown parameter, or a value that is not allowed.
-    FileNotFoundError
-        Images that are not on this machine.
     """
     points = []
     for label, one in product(make, _combinations(given)):
         for seed in seeds:
             plan = make[label](one, seed)
-            plan.need_images()
             which = {"label": label} if len(make) > 1 else {}
             task = partial(_simulated, plan, **how)
             points.append(Point(which | _varying(one, given), seed, task, f"{plan.protocol}/{plan}", plan))

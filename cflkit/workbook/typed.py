@@ -58,6 +58,13 @@ def seeds(text: str) -> list[int]:
     return found
 
 
+def count(text: str) -> int:
+    """Read a number of processes or threads."""
+    if not re.fullmatch(r"\d{1,4}", text) or not int(text):
+        raise argparse.ArgumentTypeError(f"{text}: must be 1 or more")
+    return int(text)
+
+
 def minutes(text: str) -> float:
     """Read ``20m`` or ``1.5h``."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([mh])", text)
