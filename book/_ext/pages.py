@@ -41,7 +41,7 @@ TEMPLATES = places.BOOK / "templates"
 BENCHMARKS = places.ROOT / "benchmarks" / "results"
 MISSING = "not yet measured"
 BESIDE = 1, 3, 4  # the columns of a table that set a number beside the printed one
-EACH = "claims", "dots", "finding", "marks", "search", "tables"  # what a paper has of its own
+EACH = "claims", "dots", "tables"  # what a paper has of its own
 MINUS = re.compile(r"(?<![\w`/.-])-(?=\d)")  # a hyphen that is a sign
 NUMBER = re.compile(r"[-+−]?[\d.,]+( ± [\d.]+)?%?|–|")
 
@@ -88,8 +88,7 @@ def environment(folder: Path, out: Path, benchmarks: Path = BENCHMARKS) -> jinja
     )
     templates.filters |= {"cell": cell, "mean": lambda values: sum(values) / len(values)}
     of_folder: list[Callable] = [tables, beside, covered, states, by_setting, over, stored]
-    of_folder += [evidence.claims, evidence.bar, evidence.main_claim, evidence.ran, evidence.newer]
-    of_folder += [evidence.ready, evidence.score, evidence.gap, evidence.agreeing, evidence.few]
+    of_folder += [evidence.claims, evidence.bar, evidence.ran, evidence.newer, evidence.gap]
     of_folder += [status.runs, status.repeated, ledger.tally, ledger.totals, ledger.problems]
     templates.globals |= {call.__name__: partial(call, folder=folder) for call in of_folder}
     templates.globals |= {
@@ -100,15 +99,12 @@ def environment(folder: Path, out: Path, benchmarks: Path = BENCHMARKS) -> jinja
         "cards": cards,
         "grid": grid,
         "kinds": evidence.KINDS,
-        "strip": partial(evidence.bar, folder=folder),
-        "mark": lambda paper: evidence.main_claim(paper, folder)["word"],
         "corrections": ledger.corrections,
         "built": status.built,
         "compared": status.compared,
         "citation": status.citation,
         "chapters": CHAPTERS,
         "not_run": not_run,
-        "searches": searches,
         "printed": ledger.printed,
         "protocols": protocols.protocols,
         "rows": partial(ledger.rows, folder=folder),
@@ -217,15 +213,6 @@ def covered(folder: Path) -> Iterator[list[str]]:
 def not_run() -> list[tuple[str, ...]]:
     """List what no table faces, and why."""
     return [(CHAPTERS[out["paper"]], out["item"], out["because"]) for out in ledger.left_out()]
-
-
-def searches(paper: str) -> list[dict[str, dict]]:
-    """Give the protocols, by name, that rest on each search for what a paper leaves open."""
-    found: dict[str, dict[str, dict]] = {}
-    for name, protocol in protocols.protocols().items():
-        if protocol["paper"] == paper and protocol.get("search"):
-            found.setdefault(str(protocol["search"]), {})[name] = protocol
-    return list(found.values())
 
 
 def tables(paper: str, folder: Path) -> Iterator[dict]:

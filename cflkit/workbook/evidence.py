@@ -34,12 +34,6 @@ def claims(paper: str, folder: Path, kind: str | None = None) -> list[dict[str, 
     return [told(paper, claim, verdict) for claim, verdict in judged if claim.get("kind") == kind]
 
 
-def main_claim(paper: str, folder: Path) -> dict[str, str]:
-    """A paper's main claim, as :func:`told` says it."""
-    (claim,) = [claim for claim in ledger.claims()[paper] if claim.get("main")]
-    return told(paper, claim, ledger.judge(paper, claim, folder))
-
-
 def told(paper: str, claim: dict, verdict: Verdict) -> dict[str, str]:
     """Say a claim: its words and their place, the verdict, the number that decides, and what opens on click."""
     place = f'<br><small><q>{escape(claim["quote"])}</q> {claim["place"]}</small>' if "quote" in claim else ""
@@ -135,29 +129,6 @@ def ran(paper: str, folder: Path) -> str:
     return f"{len(done)} of {len(mine)} printed numbers, {firm} with three seeds"
 
 
-def ready(names: Sequence[str], folder: Path) -> str:
-    """Give the first of several tables that may be judged: its baseline has learnt, and it has runs; "" if none."""
-    for name in names:
-        measured = [row for row in ledger.rows(name, folder) if row.measured]
-        if measured and not ledger.too_early(ledger.tables()[name]["protocol"], folder):
-            return name
-    return ""
-
-
-def few(table: str, *names: str, folder: Path) -> str:
-    """Say so if no row of a table has the seeds to decide anything or, of the rows that are named, one has not."""
-    rows = [row for row in ledger.rows(table, folder) if not names or row.name in names]
-    seeds = (min if names else max)(len(row.measured.runs) if row.measured else 0 for row in rows)
-    return "" if seeds >= ledger.SEEDS else f" So far with {seeds} seed{'s' * (seeds > 1)}."
-
-
-def score(table: str, name: str, folder: Path) -> str:
-    """Give the mean of a row, "" if it was not run."""
-    row = _row(table, name, folder)
-    values = row.measured.percent(row.metric) if row.measured else []
-    return f"{sum(values) / len(values):.2f}" if values else ""
-
-
 def gap(table: str, name: str, other: str, folder: Path) -> str:
     """Say how far one row lies above another, or that its seeds do not tell; "" without a seed that both have."""
     ours, theirs = (_row(table, n, folder) for n in (name, other))
@@ -169,19 +140,6 @@ def gap(table: str, name: str, other: str, folder: Path) -> str:
     if len(seeds) >= ledger.SEEDS and found["low"] <= 0 <= found["high"]:
         return "not to be told apart from"
     return f"{abs(found['mean']):.2f} points {'above' if found['mean'] > 0 else 'below'}"
-
-
-def agreeing(folder: Path) -> dict[str, int]:
-    """Count the rows with three seeds that agree with their printed number, differ from it, or may do either."""
-    found = {"agrees": 0, "differs": 0, "undecided": 0}
-    for name, table in ledger.tables().items():
-        if ledger.too_early(table["protocol"], folder):
-            continue
-        for row in ledger.rows(name, folder):
-            values = row.measured.percent(row.metric) if row.measured else []
-            if row.printed is not None and len(values) >= ledger.SEEDS:
-                found[ledger.agreement(values, row.printed, table["tolerance"])] += 1
-    return found
 
 
 def _row(table: str, name: str, folder: Path) -> Row:

@@ -112,7 +112,8 @@ def text(name: str) -> str:
         right = _value(finding["holds"])
     except (ValueError, NameError, TypeError, SyntaxError, KeyError) as error:
         raise ValueError(f"finding {name}: {error}; it says: {finding.get('says')}") from None
-    require(isinstance(right, bool | np.bool_) and bool(right), f"finding {name}", finding["says"], f"true, but {finding['holds']} is not")
+    true = isinstance(right, bool | np.bool_) and bool(right)
+    require(true, f"finding {name}", finding["says"], f"true, but {finding['holds']} is not")
     return finding["says"].format(**numbers)
 
 
