@@ -88,8 +88,7 @@ def environment(folder: Path, out: Path, benchmarks: Path = BENCHMARKS) -> jinja
     )
     templates.filters |= {"cell": cell, "mean": lambda values: sum(values) / len(values)}
     of_folder: list[Callable] = [tables, beside, covered, states, by_setting, over, stored]
-    of_folder += [evidence.claims, evidence.bar, evidence.main_claim, evidence.ran, evidence.newer]
-    of_folder += [evidence.ready, evidence.score, evidence.gap, evidence.agreeing, evidence.few]
+    of_folder += [evidence.claims, evidence.bar, evidence.main_claim, evidence.newer, evidence.gap]
     of_folder += [status.runs, status.repeated, ledger.tally, ledger.totals, ledger.problems]
     templates.globals |= {call.__name__: partial(call, folder=folder) for call in of_folder}
     templates.globals |= {
@@ -100,8 +99,6 @@ def environment(folder: Path, out: Path, benchmarks: Path = BENCHMARKS) -> jinja
         "cards": cards,
         "grid": grid,
         "kinds": evidence.KINDS,
-        "strip": partial(evidence.bar, folder=folder),
-        "mark": lambda paper: evidence.main_claim(paper, folder)["word"],
         "corrections": ledger.corrections,
         "built": status.built,
         "compared": status.compared,

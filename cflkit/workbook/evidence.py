@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from cflkit.engine import metrics
-from cflkit.workbook import ledger
-from cflkit.workbook.ledger import Row, Verdict
+from cflkit.workbook import ledger, verdicts
+from cflkit.workbook.ledger import Verdict
 from cflkit.workbook.verdicts import FAILED, HELD, OPEN, WORDS, Finding, counts
 
 CHAPTERS = {"mdicfl": "MD-ICFL", "fesem": "FeSEM", "stocfl": "StoCFL", "lcfed": "LCFed", "fedcg": "FedCG"}
@@ -126,63 +125,12 @@ def commit(run: dict) -> str:
     return (run["provenance"]["commit"] or "unknown") + (" (changed)" if run["provenance"].get("changed") else "")
 
 
-# ---------------------------------------------------------------------- what was found, in words
-def ran(paper: str, folder: Path) -> str:
-    """Say how many of a paper's printed numbers stand beside a run, and how many with the seeds to decide."""
-    mine = [number for number in ledger.coverage(folder) if number.entry["paper"] == paper]
-    done = [number for number in mine if number.state == ledger.MEASURED]
-    firm = sum(number.seeds >= ledger.SEEDS and not number.early for number in done)
-    return f"{len(done)} of {len(mine)} printed numbers, {firm} with three seeds"
-
-
-def ready(names: Sequence[str], folder: Path) -> str:
-    """Give the first of several tables that may be judged: its baseline has learnt, and it has runs; "" if none."""
-    for name in names:
-        measured = [row for row in ledger.rows(name, folder) if row.measured]
-        if measured and not ledger.too_early(ledger.tables()[name]["protocol"], folder):
-            return name
-    return ""
-
-
-def few(table: str, *names: str, folder: Path) -> str:
-    """Say so if no row of a table has the seeds to decide anything or, of the rows that are named, one has not."""
-    rows = [row for row in ledger.rows(table, folder) if not names or row.name in names]
-    seeds = (min if names else max)(len(row.measured.runs) if row.measured else 0 for row in rows)
-    return "" if seeds >= ledger.SEEDS else f" So far with {seeds} seed{'s' * (seeds > 1)}."
-
-
-def score(table: str, name: str, folder: Path) -> str:
-    """Give the mean of a row, "" if it was not run."""
-    row = _row(table, name, folder)
-    values = row.measured.percent(row.metric) if row.measured else []
-    return f"{sum(values) / len(values):.2f}" if values else ""
-
-
 def gap(table: str, name: str, other: str, folder: Path) -> str:
-    """Say how far one row lies above another, or that its seeds do not tell; "" without a seed that both have."""
-    ours, theirs = (_row(table, n, folder) for n in (name, other))
-    sides = [row.measured.values(row.metric) if row.measured else {} for row in (ours, theirs)]
-    seeds = sorted(set(sides[0]) & set(sides[1]))
-    if not seeds:
+    """Say how far one row lies above another in points, "–" if the seeds do not tell; "" without a seed of both."""
+    spec = ledger.tables()[table]
+    rows = [next(row for row in ledger.rows(table, folder) if row.name == n) for n in (name, other)]
+    found = verdicts.compare(*(f"{spec['protocol']}/{row.label}/{row.metric}" for row in rows), folder)
+    low, high = found.ends()
+    if not found.n:
         return ""
-    found = metrics.paired_difference(*([side[seed] for seed in seeds] for side in sides))
-    if len(seeds) >= ledger.SEEDS and found["low"] <= 0 <= found["high"]:
-        return "not to be told apart from"
-    return f"{abs(found['mean']):.2f} points {'above' if found['mean'] > 0 else 'below'}"
-
-
-def agreeing(folder: Path) -> dict[str, int]:
-    """Count the rows with three seeds that agree with their printed number, differ from it, or may do either."""
-    found = {"agrees": 0, "differs": 0, "undecided": 0}
-    for name, table in ledger.tables().items():
-        if ledger.too_early(table["protocol"], folder):
-            continue
-        for row in ledger.rows(name, folder):
-            values = row.measured.percent(row.metric) if row.measured else []
-            if row.printed is not None and len(values) >= ledger.SEEDS:
-                found[ledger.agreement(values, row.printed, table["tolerance"])] += 1
-    return found
-
-
-def _row(table: str, name: str, folder: Path) -> Row:
-    return next(row for row in ledger.rows(table, folder) if row.name == name)
+    return "–" if low <= 0 <= high else f"{abs(found.mean):.2f} {'above' if found.mean > 0 else 'below'}"

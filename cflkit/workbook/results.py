@@ -204,7 +204,7 @@ def _survey(protocol: str, folder: Path, stamps: tuple) -> tuple[list[dict], lis
 
 def _plain(file: Path) -> dict:
     """Parse a record, and require what reading it needs: its parts, and the name of its configuration."""
-    record = json.loads(file.read_text())
+    record = json.loads(file.read_text("utf-8"))
     lacking = [part for part in NEEDED if part not in record] if isinstance(record, dict) else NEEDED
     if lacking:
         raise ValueError(f"{', '.join(lacking)} = None: must be there")
