@@ -88,7 +88,7 @@ def environment(folder: Path, out: Path, benchmarks: Path = BENCHMARKS) -> jinja
     )
     templates.filters |= {"cell": cell, "mean": lambda values: sum(values) / len(values)}
     of_folder: list[Callable] = [tables, beside, covered, states, by_setting, over, stored]
-    of_folder += [evidence.claims, evidence.bar, evidence.ran, evidence.newer, evidence.gap]
+    of_folder += [evidence.claims, evidence.bar, evidence.newer, evidence.gap]
     of_folder += [status.runs, status.repeated, ledger.tally, ledger.totals, ledger.problems]
     templates.globals |= {call.__name__: partial(call, folder=folder) for call in of_folder}
     templates.globals |= {

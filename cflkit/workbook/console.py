@@ -100,7 +100,8 @@ def _status(error: Exception) -> int | None:
 
     if isinstance(error, CellFailed | pool.WorkerDied):
         return 1
-    bad = (ValueError, OSError, MemoryError, ModuleNotFoundError, yaml.YAMLError, zipfile.BadZipFile, tarfile.TarError)
+    bad = (ValueError, OSError, MemoryError, ModuleNotFoundError, yaml.YAMLError)
+    bad += (zipfile.BadZipFile, tarfile.TarError)
     return 2 if isinstance(error, bad) else None
 
 

@@ -6,9 +6,8 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from cflkit.engine import metrics
-from cflkit.workbook import ledger
-from cflkit.workbook.ledger import Row, Verdict
+from cflkit.workbook import ledger, verdicts
+from cflkit.workbook.ledger import Verdict
 from cflkit.workbook.verdicts import FAILED, HELD, OPEN, WORDS, Finding, counts
 
 CHAPTERS = {"mdicfl": "MD-ICFL", "fesem": "FeSEM", "stocfl": "StoCFL", "lcfed": "LCFed", "fedcg": "FedCG"}
@@ -120,27 +119,12 @@ def commit(run: dict) -> str:
     return (run["provenance"]["commit"] or "unknown") + (" (changed)" if run["provenance"].get("changed") else "")
 
 
-# ---------------------------------------------------------------------- what was found, in words
-def ran(paper: str, folder: Path) -> str:
-    """Say how many of a paper's printed numbers stand beside a run, and how many with the seeds to decide."""
-    mine = [number for number in ledger.coverage(folder) if number.entry["paper"] == paper]
-    done = [number for number in mine if number.state == ledger.MEASURED]
-    firm = sum(number.seeds >= ledger.SEEDS and not number.early for number in done)
-    return f"{len(done)} of {len(mine)} printed numbers, {firm} with three seeds"
-
-
 def gap(table: str, name: str, other: str, folder: Path) -> str:
-    """Say how far one row lies above another, or that its seeds do not tell; "" without a seed that both have."""
-    ours, theirs = (_row(table, n, folder) for n in (name, other))
-    sides = [row.measured.values(row.metric) if row.measured else {} for row in (ours, theirs)]
-    seeds = sorted(set(sides[0]) & set(sides[1]))
-    if not seeds:
+    """Say how far one row lies above another in points, "–" if the seeds do not tell; "" without a seed of both."""
+    spec = ledger.tables()[table]
+    rows = [next(row for row in ledger.rows(table, folder) if row.name == n) for n in (name, other)]
+    found = verdicts.compare(*(f"{spec['protocol']}/{row.label}/{row.metric}" for row in rows), folder)
+    low, high = found.ends()
+    if not found.n:
         return ""
-    found = metrics.paired_difference(*([side[seed] for seed in seeds] for side in sides))
-    if len(seeds) >= ledger.SEEDS and found["low"] <= 0 <= found["high"]:
-        return "not to be told apart from"
-    return f"{abs(found['mean']):.2f} points {'above' if found['mean'] > 0 else 'below'}"
-
-
-def _row(table: str, name: str, folder: Path) -> Row:
-    return next(row for row in ledger.rows(table, folder) if row.name == name)
+    return "–" if low <= 0 <= high else f"{abs(found.mean):.2f} {'above' if found.mean > 0 else 'below'}"
