@@ -105,7 +105,7 @@ def _set(given, path, value):
         ("assumed", [], r"assumed = \[\]: must be at least one line"),
         ("unseen", 1, r"unseen = 1: must be"),
         ("paper", "ifca", "paper = 'ifca': must be one of"),
-        ("quote", None, "quote = None: must be given"),
+        ("since", None, "since = None: must be given"),
         ("search", [{"reading": "x", "label": "a", "found": {}, "chosen": True}],
          "search: chosen = True: must be a text"),
         ("search", [{"reading": "x", "label": "a", "found": {}}], "readings that were chosen = 0: must be one"),
