@@ -9,7 +9,7 @@ import yaml
 from made import record
 from matplotlib.text import Text
 
-from cflkit.workbook import figures, ledger, places, protocols, records
+from cflkit.workbook import figures, ledger, places, protocols
 
 FIRST = {"paper": "stocfl", "table": "Table 1", "n_clients": 4800, "participation": 0.1}
 
@@ -55,31 +55,6 @@ def test_what_is_missing_comes_cheapest_first_with_what_it_takes(tmp_path):
     after = ledger.missing("mdicfl-table4-r50", [0, 1], tmp_path)
     assert [(m.seed, m.minutes) for m in after if m.label == "mdicfl-2"] == [(1, 1)] and len(after) == 15
     assert [m.minutes for m in after] == sorted(m.minutes for m in after)
-
-
-def test_measured_stands_beside_printed(tmp_path):
-    for seed, (ours, theirs) in enumerate([(0.90, 0.80), (0.92, 0.83)]):
-        p, made = "stocfl_rotmnist_4800_r10", "2000-01-01"
-        record(tmp_path, p, "stocfl", seed, accuracy=ours, own_accuracy=0.75, date=made)
-        record(tmp_path, p, "ifca4", seed, accuracy=theirs, date=made)
-        record(tmp_path, p, "fedavg", seed, accuracy=0.9)
-    record(tmp_path, "stocfl_fcc_hybrid", "stocfl", 0, accuracy=0.1, ari=1.0)
-    pages.write(tmp_path, tmp_path)
-    results, claims = ((tmp_path / f"stocfl_{name}.md").read_text() for name in ("tables", "claims"))
-    line = "| StoCFL, parallel | 97.00 | 91.00 ± 1.41 | seems to differ | −6.00 ± 1.41 | 75.00 ± 0.00 | 2 | 100 |"
-    assert line in results.replace("\u00a0", " ")
-    assert "parallel: +9.50\u00a0±\u00a00.71" in claims  # paired: 10 and 9
-    assert "stocfl_rotmnist_4800_r10: ifca4-s0, ifca4-s1, stocfl-s0, stocfl-s1 (2000-01-01 abc)" in results
-    assert {file.stem for file in tmp_path.glob("*.png")} >= {"stocfl-table1-4800-r10", "stocfl_counts"}
-    protocol = "stocfl_rotmnist_4800_r10"
-    files = {r["seed"]: records.name(r) for r in records.load(protocol, tmp_path) if r["label"] == "stocfl"}
-    links = [f"{seed}: {{download}}`{value} <results/{protocol}/{files[seed]}.json>`"
-             for seed, value in enumerate(("90.00", "92.00"))]  # fmt: skip
-    assert f"| StoCFL, parallel | `stocfl`, `accuracy` | {', '.join(links)} |" in results
-    assert f"`.venv/bin/cflkit simulate --protocol {protocol} LABEL --seed SEED --out again`" in results
-    hybrid = results[results.index("(table-stocfl-tau-hybrid)=") :]
-    assert "| method | measured | ARI | seeds | rounds |" in hybrid
-    assert "| τ = 0.5 | 2.00 | 1.00 |" in hybrid
 
 
 def test_pulls_and_thresholds_are_drawn_from_the_runs_that_exist(tmp_path):
@@ -196,27 +171,6 @@ def test_rows_without_a_curve_are_named(tmp_path):
 
 
 # ---------------------------------------------------------------------- every printed number
-def test_every_printed_number_is_measured_can_be_run_or_has_a_reason(tmp_path):
-    numbers = ledger.coverage(tmp_path)
-    assert len(numbers) == 445 and {n.state for n in numbers} == {ledger.RUNNABLE, ledger.NOT_RUN}
-    assert all(bool(n.because) == (n.state == ledger.NOT_RUN) == (not n.tables) for n in numbers)
-    before = ledger.totals(tmp_path)
-    assert before["printed"] == 445 == before["runnable"] + before["left out"] and before["measured"] == 0
-    for seed in range(2):
-        record(tmp_path, P, "ifca", seed, accuracy=0.9, ari=0.5)
-
-    def beside():
-        return [n for n in ledger.coverage(tmp_path) if n.state == ledger.MEASURED]
-
-    assert [(n.entry["value"], n.seeds, n.early) for n in beside()] == [(97.17, 2, True), (0.76, 2, True)]
-    record(tmp_path, P, "fedavg", 0, accuracy=0.9)
-    assert [(n.seeds, n.early) for n in beside()] == [(1, False), (2, False), (2, False)]
-    record(tmp_path, P, "ifca", 2, accuracy=0.9, ari=0.5)
-    after = ledger.totals(tmp_path)
-    assert (after["measured"], after["firm"], after["early"]) == (3, 2, 0)
-    assert before["runs"] - after["runs"] == 4  # each run counts once, in however many tables it stands
-    record(tmp_path, P, "fedavg", 0, accuracy=0.2)
-    assert ledger.totals(tmp_path)["early"] == 3 and ledger.totals(tmp_path)["firm"] == 0
 
 
 def test_a_number_with_neither_row_nor_reason_is_refused(tmp_path, monkeypatch):

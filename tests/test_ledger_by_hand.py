@@ -8,7 +8,7 @@ import yaml
 from made import record
 
 from cflkit.workbook import ledger, papers
-from cflkit.workbook.ledger import MEASURED, NOT_RUN, RUNNABLE, Missing
+from cflkit.workbook.ledger import MEASURED, NOT_RUN, Missing
 
 # (paper, table, method, value), in the order of results.yaml
 PRINTED = [
@@ -123,30 +123,6 @@ REASONS = [
 ]
 
 
-def test_what_became_of_each_printed_number(folder):
-    assert became(folder) == [
-        (90.0, RUNNABLE, 0, False, ("one", "two"), ""),
-        (80.0, RUNNABLE, 0, False, ("one", "two"), ""),
-        (70.0, RUNNABLE, 0, False, ("two", "three"), ""), *REASONS,
-    ]  # fmt: skip
-    seeds(folder, "free", "a", 2, accuracy=0.9)
-    seeds(folder, "gated", "a", 1, accuracy=0.9, ari=0.5)
-    seeds(folder, "gated", "b", 3, accuracy=0.9)
-    assert became(folder) == [  # what leans on a baseline that is missing counts where nothing else is measured
-        (90.0, MEASURED, 2, False, ("one", "two"), ""),
-        (80.0, MEASURED, 3, True, ("one", "two"), ""),
-        (70.0, MEASURED, 3, True, ("two", "three"), ""), *REASONS,
-    ]  # fmt: skip
-    seeds(folder, "free", "b", 1, personal_accuracy=0.9)
-    assert became(folder)[1] == (80.0, MEASURED, 1, False, ("one", "two"), "")
-    seeds(folder, "gated", "c", 1, accuracy=0.9)  # the gate opens
-    assert became(folder)[:3] == [
-        (90.0, MEASURED, 2, False, ("one", "two"), ""),
-        (80.0, MEASURED, 3, False, ("one", "two"), ""),
-        (70.0, MEASURED, 3, False, ("two", "three"), ""),
-    ]
-
-
 def test_a_row_unlearnt_does_not_count(folder):
     """Chance is 10: from there to 90 a tenth of the way ends at 18."""
     seeds(folder, "gated", "c", 1, accuracy=0.9)
@@ -187,16 +163,3 @@ def test_a_number_with_neither_row_nor_reason_is_named_with_its_setting(folder, 
         ledger.coverage(folder)
 
 
-def test_totals_by_hand(folder):
-    seeds(folder, "free", "a", 1, seconds=60, accuracy=0.9)
-    seeds(folder, "free", "a", 1, seconds=180, first=1, accuracy=0.9)
-    seeds(folder, "gated", "a", 3, seconds=120, accuracy=0.9, ari=0.5)
-    seeds(folder, "gated", "b", 2, seconds=60, accuracy=0.9)
-    # free: one run of a at 2 minutes, three of b at 4, three of c at 10; gated: two of a at 2, one of them for two
-    # tables, and three of b at 1
-    expected = {"printed": 7, "measured": 3, "firm": 0, "early": 2, "runnable": 0, "left out": 4, "runs": 12,
-                "hours": pytest.approx(51 / 60), "gpu_hours": pytest.approx(9 / 60)}  # fmt: skip
-    assert ledger.totals(folder) == expected  # early: B and C, beside which nothing else is measured
-    seeds(folder, "gated", "c", 1, accuracy=0.9)
-    after = ledger.totals(folder)
-    assert (after["measured"], after["firm"], after["early"], after["runs"]) == (3, 2, 0, 12)

@@ -141,7 +141,7 @@ def _missing(place, part):
         (_with(rounds__0__accuracy="0.5"), "accuracy of round 0 = '0.5': must be"),
         (_with(seed="0"), "seed = '0': must be an integer"),
         (_with(seed=1), "seed = 1: must be the configuration's, 0"),
-        (_with(format=3), "format = 3: must be 1 or 2; another version wrote this"),
+        (_with(format=3), "format = 3: must be 2; another version wrote this"),
         (_with(config={}), "config's method = None: must be"),
         (_with(rounds=[]), r"rounds = \[\]: must be 0 to 3, each once"),
         (_with(final={}), "final = {}: must be the last of the rounds"),

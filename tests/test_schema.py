@@ -145,10 +145,10 @@ def test_a_malformed_table_gets_one_line(path, value, told, folder):
     "path, value, told",
     [
         ("sais", "x", r"key = 'sais': .*the nearest is says"),
-        ("since", None, "since = None: must be given"),
+        ("quote", None, "quote = None: must be given"),
         ("since", "today", "since = 'today': must be of type date"),
         ("parts", None, "parts = .*must be given, or 'untested'"),
-        ("says", "{m}", "number = 'm': must be one of n"),
+        ("lead", "m", "number = 'm': must be one of n"),
         ("numbers.n", {"method": "Nobody"}, "numbers, n: where = .*must be fields of at least one entry"),
         (
             "numbers.n",
@@ -176,7 +176,7 @@ def test_a_malformed_table_gets_one_line(path, value, told, folder):
         ),
         ("parts.p", {"printed_more": ["n", "m"]}, "parts, p: number = 'm': must be one of n"),
         ("parts.p", "toy/a", "parts, p: entry = 'toy/a': must be a mapping"),
-        ("ours", "yes", "ours = 'yes': must be True or False"),
+        ("main", "yes", "main = 'yes': must be True or False"),
     ],
 )
 def test_a_malformed_claim_gets_one_line(path, value, told, folder):
