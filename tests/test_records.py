@@ -287,7 +287,7 @@ def test_what_a_killed_process_left_of_a_file_goes_and_what_a_live_one_writes_st
     )  # fmt: skip
     for part in (left, busy, apart, elsewhere):
         part.touch()
-    with places.whole(file) as part:
+    with places.atomic_write(file) as part:
         part.write_text("new")
     assert file.read_text() == "new" and not part.exists()
     assert not left.exists() and busy.exists() and apart.exists() and elsewhere.exists()

@@ -5,8 +5,9 @@ from pathlib import Path
 
 import made
 import pytest
+import status
 
-from cflkit.workbook import protocols, reproduce, status
+from cflkit.workbook import protocols, reproduce
 
 repeat = made.script("repeat")
 

@@ -38,7 +38,7 @@ def load(name: str) -> dict:
 def save(name: str, folder: Path = FOLDER) -> None:
     """Run what a chapter's step-through shows, and write it down."""
     made = json.dumps(MADE[name](), separators=(",", ":"))
-    with places.whole(folder / f"{name}.json") as part:
+    with places.atomic_write(folder / f"{name}.json") as part:
         part.write_text(made + "\n", "utf-8")
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from docutils import nodes
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 
-from cflkit.workbook import findings, papers, places
+from cflkit.workbook import findings, papers, places, verdicts
 
 FILE = places.BOOK / "leads.yaml"
 FROM, TO = -7, 10  # points of accuracy that the picture spans
@@ -21,17 +21,13 @@ STYLE = places.BOOK / "_static" / "leads.css"  # of the book, and of the picture
 
 @dataclass(frozen=True)
 class Run:
-    """A measured lead in points: its mean, the ends of its 95% interval, and what ran."""
+    """A measured lead in points: what ran, its mean, its 95% interval, and the word of the claim that it is about."""
 
     how: str
     mean: float
     low: float
     high: float
-
-    @property
-    def word(self) -> str:
-        """Whether the lead held, failed (the rival is ahead), or is open."""
-        return "held" if self.low > 0 else "failed" if self.high < 0 else "open"
+    word: str
 
 
 @dataclass(frozen=True)
@@ -64,8 +60,9 @@ def leads() -> dict[str, Lead]:
     found = {}
     for paper, entry in papers.read(FILE).items():
         ours, other = (findings.printed(**where) for where in entry["printed"])
-        gaps = [(run["how"], findings.gap(run["ours"], run["other"])) for run in entry["runs"]]
-        runs = [Run(how, gap["mean"], gap["low"], gap["high"]) for how, gap in gaps]
+        gaps = [(run, findings.gap(run["ours"], run["other"])) for run in entry["runs"]]
+        runs = [Run(run["how"], gap["mean"], gap["low"], gap["high"], verdicts.verdict(run["claim"]))
+                for run, gap in gaps]  # fmt: skip
         found[paper] = Lead(entry["name"], entry["over"], ours - other, runs, entry.get("missing", ""))
     return found
 
@@ -168,5 +165,5 @@ def setup(app) -> dict:
 
 if __name__ == "__main__":
     picture = drawing(leads()).replace("<rect", f"<style>{STYLE.read_text('utf-8')}</style><rect", 1)
-    with places.whole(Path(sys.argv[1])) as part:
+    with places.atomic_write(Path(sys.argv[1])) as part:
         part.write_text(picture + "\n", "utf-8")

@@ -122,7 +122,7 @@ def export(method: str, domains: str, alpha: float | None, share: float, rounds:
 
 def main() -> None:
     """Write the digits, and let Node draw the pictures."""
-    with places.whole(STATIC / "digits.js") as part:
+    with places.atomic_write(STATIC / "digits.js") as part:
         part.write_text(script(), "utf-8")
     subprocess.run(["node", Path(__file__).with_name("playground_still.js")], check=True)
 

@@ -72,5 +72,5 @@ def setup(app) -> dict:
 
 
 if __name__ == "__main__":
-    with places.whole(Path(sys.argv[1])) as part:
+    with places.atomic_write(Path(sys.argv[1])) as part:
         sheet().save(part, "PNG", optimize=True)

@@ -87,9 +87,6 @@ def atomic_write(path: Path) -> Iterator[Path]:
         part.unlink(missing_ok=True)
 
 
-whole = atomic_write  # its old name
-
-
 def label(text: str) -> str:
     """Make a label that can name a file; what is too long keeps its beginning and gets a digest."""
     text = re.sub(r"[^\w,.=+\-]+", "_", text)
