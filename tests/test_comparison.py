@@ -7,7 +7,7 @@ import made
 import pytest
 import sorting
 
-from cflkit.workbook import canvas, comparison, ledger, protocols
+from cflkit.workbook import canvas, comparison, ledger, protocols, verdicts
 
 
 def test_the_way_from_one_model_to_the_true_groups_is_paired_over_seeds():
@@ -37,11 +37,15 @@ def test_every_federation_has_its_methods(situation, share):
     assert labels == set(protocols.protocols()[table["protocol"]]["methods"])
 
 
-def test_a_lead_holds_fails_or_is_open_by_its_interval():
+def test_a_run_has_the_ledgers_word_or_that_of_its_interval(monkeypatch):
+    part = verdicts.Finding("x", "a", "b", mean=1.0, low=0.5, high=2.0, word="open")
+    assert leads.measured("x", "a", "b", {("a", "b"): part}) == leads.Run("x", 1.0, 0.5, 2.0, "open")
+    for low, high, word in ((0.1, 2, "held"), (-2, -0.1, "failed"), (-1, 3, "open")):
+        monkeypatch.setattr(leads.findings, "gap", lambda a, b, ends=(low, high): dict(zip(("mean", "low", "high"),
+                            (sum(ends) / 2, *ends), strict=True)))  # fmt: skip
+        assert leads.measured("x", "a", "c", {("a", "b"): part}).word == word
     runs = [leads.Run("as printed", -1, -2, -0.5, "failed"), leads.Run("as released", 1, 0.5, 2, "held")]
-    lead = leads.Lead("A", "over B", 5.0, runs, "")
-    assert lead.words == "failed as printed; held as released"
-    assert leads.Lead("A", "over B", 5.0, runs[:1], "").words == "failed"
+    assert leads.Lead("A", "over B", 5.0, runs, "").words == "failed as printed; held as released"
     assert leads.Lead("A", "over B", 5.0, [], "days").words == "not run"
 
 

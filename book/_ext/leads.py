@@ -6,13 +6,14 @@ became of a paper's lead, in words. ``python book/_ext/leads.py FILE`` writes th
 
 import sys
 from dataclasses import dataclass
+from functools import cache
 from html import escape
 from pathlib import Path
 
 from docutils import nodes
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 
-from cflkit.workbook import findings, papers, places, verdicts
+from cflkit.workbook import findings, papers, places, schema, verdicts
 
 FILE = places.BOOK / "leads.yaml"
 FROM, TO = -7, 10  # points of accuracy that the picture spans
@@ -21,7 +22,7 @@ STYLE = places.BOOK / "_static" / "leads.css"  # of the book, and of the picture
 
 @dataclass(frozen=True)
 class Run:
-    """A measured lead in points: what ran, its mean, its 95% interval, and the word of the claim that it is about."""
+    """A measured lead in points: what ran, the mean, the ends of its 95% interval, and held, failed or open."""
 
     how: str
     mean: float
@@ -49,8 +50,9 @@ class Lead:
         return "; ".join(f"{run.word} {run.how}" for run in self.runs)
 
 
+@cache
 def leads() -> dict[str, Lead]:
-    """The main lead of each paper, in the order of ``book/leads.yaml``.
+    """The main lead of each paper, in the order of ``book/leads.yaml``; the ledger's word, where it judges the run.
 
     Raises
     ------
@@ -60,11 +62,20 @@ def leads() -> dict[str, Lead]:
     found = {}
     for paper, entry in papers.read(FILE).items():
         ours, other = (findings.printed(**where) for where in entry["printed"])
-        gaps = [(run, findings.gap(run["ours"], run["other"])) for run in entry["runs"]]
-        runs = [Run(run["how"], gap["mean"], gap["low"], gap["high"], verdicts.verdict(run["claim"]))
-                for run, gap in gaps]  # fmt: skip
+        (claim,) = (claim for claim in schema.claims()[paper] if claim.get("main"))
+        judged = {(part.a, part.b): part for part in verdicts.judge(paper, claim).findings if part.mean is not None}
+        runs = [measured(run["how"], run["ours"], run["other"], judged) for run in entry["runs"]]
         found[paper] = Lead(entry["name"], entry["over"], ours - other, runs, entry.get("missing", ""))
     return found
+
+
+def measured(how: str, ours: str, other: str, judged: dict) -> Run:
+    """A run as the ledger judges it; one that it does not judge holds or fails by its interval."""
+    if part := judged.get((ours, other)):
+        return Run(how, part.mean, part.low, part.high, part.word)
+    gap = findings.gap(ours, other)
+    word = "held" if gap["low"] > 0 else "failed" if gap["high"] < 0 else "open"
+    return Run(how, gap["mean"], gap["low"], gap["high"], word)
 
 
 def spoken(found: dict[str, Lead]) -> str:
@@ -72,8 +83,8 @@ def spoken(found: dict[str, Lead]) -> str:
     said = []
     for lead in found.values():
         runs = [f"{r.mean:+.2f}, {r.low:+.2f} to {r.high:+.2f}, {r.word} {r.how}" for r in lead.runs]
-        measured = f"measured {'; '.join(runs)}" if runs else "not run"
-        said.append(f"{lead.name} {lead.over}: printed {lead.printed:+.2f}; {measured}.")
+        told = f"measured {'; '.join(runs)}" if runs else "not run"
+        said.append(f"{lead.name} {lead.over}: printed {lead.printed:+.2f}; {told}.")
     return " ".join(said)
 
 
@@ -165,5 +176,5 @@ def setup(app) -> dict:
 
 if __name__ == "__main__":
     picture = drawing(leads()).replace("<rect", f"<style>{STYLE.read_text('utf-8')}</style><rect", 1)
-    with places.atomic_write(Path(sys.argv[1])) as part:
+    with places.whole(Path(sys.argv[1])) as part:
         part.write_text(picture + "\n", "utf-8")
