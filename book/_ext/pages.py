@@ -231,7 +231,7 @@ def beside(paper: str, folder: Path) -> dict[str, list[Row]]:
     for name, spec in ledger.tables().items():
         if spec["paper"] == paper and spec["metric"].startswith("accuracy"):
             rows = [r for r in ledger.rows(name, folder) if r.measured and r.measured.percent(r.metric)]
-            if sum(row.printed is not None for row in rows) > 1 and not ledger.too_early(spec["protocol"], folder):
+            if sum(row.printed is not None for row in rows) > 1:
                 shown[spec["title"]] = rows
     seeds = {title: max(len(row.measured.runs) for row in rows) for title, rows in shown.items()}
     return {title: shown[title] for title in sorted(shown, key=seeds.get, reverse=True)}
