@@ -150,12 +150,6 @@ def test_a_phone_cuts_and_hides_nothing(name, visit):
     assert page.evaluate(LONG) == [], "formulas longer than their line"
 
 
-def test_a_finger_hits_every_mark(visit):
-    marks = visit("book/intro.html", 390).locator(".cfl-strip a").all()
-    assert marks
-    assert all(min(mark.bounding_box()[side] for side in ("width", "height")) >= 24 for mark in marks)
-
-
 @pytest.mark.parametrize("name", CHAPTERS)
 def test_a_chapter_is_read_in_fifteen_screens(name, visit):
     assert visit(f"book/{name}.html").evaluate(HEIGHT) <= SCREENS * 800
