@@ -782,7 +782,8 @@ def test_processes_that_fork_are_refused_with_a_gpu(fed):
 
 # ---------------------------------------------------------------------- what a run leaves
 @pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("make", ["mlp8", RIGHT["tied layers"], RIGHT["batch norm"], DRAWING["dropout"]], ids=["mlp8", "tied layers", "batch norm", "dropout"])
+@pytest.mark.parametrize("make", ["mlp8", RIGHT["tied layers"], RIGHT["batch norm"], DRAWING["dropout"]],
+                         ids=["mlp8", "tied layers", "batch norm", "dropout"])  # fmt: skip
 def test_trained_networks_come_out_of_a_run_and_score_what_it_says(make, dtype, fed):
     history = simulate(IFCA(k=2), fed, model=make, local=LOCAL, dtype=dtype, rounds=2, progress=False)
     nets, confusions, right = history.models(), history.confusions(), []
