@@ -1,6 +1,8 @@
 # Two commands are all there is to know: `make book` and `make test`. `make help` lists the rest.
-# PYTHON is the interpreter the environment is made from; it is used once.
+# PYTHON is the interpreter the environment is made from; it is used once. TORCH_INDEX is where its PyTorch comes from:
+# https://download.pytorch.org/whl/cpu has one without CUDA, a third of the size.
 PYTHON ?= python3
+TORCH_INDEX ?=
 JOBS ?= 2
 
 VENV := .venv
@@ -30,7 +32,7 @@ MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
 
-.PHONY: help env book test lint unit notebooks pages refresh picture steps bench transfers course grade \
+.PHONY: help env book test lint unit notebooks pages refresh picture steps playground bench transfers course grade \
     $(SLOW) test-mutants test-browser check-links slow-targets clean
 
 help:  ## list the targets
@@ -40,12 +42,14 @@ help:  ## list the targets
 env: $(STAMP)  ## create .venv and install everything into it
 
 $(STAMP): requirements.txt pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
-	    echo "Python 3.11 or newer is needed; '$(PYTHON)' is $$($(PYTHON) --version 2>&1 || true)."; \
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	    echo "Python 3.11 or newer is needed; '$(PYTHON)' is $$("$(PYTHON)" --version 2>&1 || true)."; \
 	    echo "Name another one: make $(or $(MAKECMDGOALS),env) PYTHON=/path/to/python3.11"; exit 1; }
-	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	@test -x $(PY) || "$(PYTHON)" -m venv $(VENV)
 	@echo "installing into $(VENV) (once; a few minutes)"
 	@$(PY) -m pip install -q --disable-pip-version-check uv >/dev/null 2>&1 || true
+	@$(if $(TORCH_INDEX),$(PY) -m pip install -q --disable-pip-version-check --no-deps --index-url "$(TORCH_INDEX)" \
+	    $(shell sed -n 's/^\(torch\(vision\)\{0,1\}==.*\)/\1/p' requirements.txt))
 	@$(PY) -m uv pip install -q --python $(PY) -r requirements.txt 2>/dev/null \
 	    || $(PY) -m pip install -q --disable-pip-version-check -r requirements.txt
 	@$(PY) -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
@@ -69,7 +73,7 @@ notebooks: env  ## run every notebook again and compare what it prints
 	@echo "== notebooks"
 	@$(FIXED) $(PY) -m cflkit check
 ifneq ($(NOTEBOOKS),)
-	@PYTHONPATH=tests $(PYTEST) -n $(JOBS) --dist loadfile -p kernels \
+	@PYTHONPATH="tests$${PYTHONPATH:+:$$PYTHONPATH}" $(PYTEST) -n $(JOBS) --dist loadfile -p kernels \
 	    --nbval --nbval-current-env --nbval-kernel-startup-timeout 300 --nbval-cell-timeout 600 --timeout 900 $(NOTEBOOKS)
 endif
 
@@ -83,10 +87,13 @@ refresh: env  ## run every notebook and store what it prints; twice gives the sa
 	@ls $(NOTEBOOKS) | $(REFRESH)
 
 picture: env  ## draw the README's picture from the run records
-	@$(PY) -m cflkit pages && cp book/_generated/stocfl-table1-4800-r10.png book/_static/readme.png
+	@$(PY) book/_ext/leads.py book/_static/readme.svg
 
 steps: env  ## run again what the step-throughs show, and store it (minutes); the same files come out
-	@$(FIXED) $(PY) -m cflkit.workbook.histories
+	@$(FIXED) $(PY) book/_ext/histories.py
+
+playground: env  ## write the playground's digits, and draw its pictures for pages without scripts (needs Node)
+	@$(FIXED) $(PY) book/_ext/playground_export.py
 
 bench: env  ## time one round of every workload beside the usual loop (minutes; wants a quiet machine)
 	@$(FIXED) $(PY) -m benchmarks.engine
@@ -123,7 +130,7 @@ test-killed: env  ## runs, sweeps and tables killed at random moments end as if 
 	@$(PYTEST) -n $(JOBS) -m slow tests/test_killed.py
 
 test-plain: env  ## the unit tests and notebooks as if llvmlite were not installed
-	@$(MAKE) unit notebooks FIXED="$(FIXED) PYTHONPATH=$(CURDIR)/tests/plain:$(CURDIR)/tests"
+	@PYTHONPATH="$$PWD/tests/plain:$$PWD/tests" $(MAKE) unit notebooks
 
 test-mutants: env  ## break one line at a time; the tests must notice
 	@$(FIXED) $(PY) tests/mutate.py -j $(JOBS)
@@ -148,7 +155,7 @@ $(BROWSER): requirements-browser.txt $(STAMP)
 	@touch $@
 
 test-browser: $(BROWSER) book  ## every page in Chromium, light and dark, wide and narrow: barriers, errors, what is cut
-	@$(PYTEST) -n $(JOBS) -m browser tests/test_browser.py
+	@$(PYTEST) -n $(JOBS) -m browser tests/test_browser.py tests/test_playground.py
 
 test-course: $(COURSE)  ## the course: solutions, planted mistakes, submissions that misbehave, leaks
 	@$(PYTEST) -n $(JOBS) --dist loadgroup -m course tests

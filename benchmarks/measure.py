@@ -98,7 +98,7 @@ def peak(work: Callable, device: str = "cpu") -> float:
 
 def resident() -> float:
     """What this process holds in memory now, in MB."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    pages = int(Path("/proc/self/statm").read_text("utf-8").split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 

@@ -10,6 +10,8 @@ def main() -> int:
     usual = signal.getsignal(signal.SIGINT)
     if usual is not signal.SIG_IGN:  # what runs in the background was told to ignore it
         signal.signal(signal.SIGINT, _at_once)
+    for stream in (sys.stdout, sys.stderr):
+        stream.reconfigure(errors="backslashreplace")  # a locale without dashes and signs
     from cflkit.workbook.console import main as console
 
     try:

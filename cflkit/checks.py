@@ -8,10 +8,12 @@ Parameters are declared once, as annotations of a dataclass, and checked before 
         average: Literal["model", "gradient"] = "model"
 """
 
+import contextlib
 import difflib
 import math
+import re
 import types
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from functools import cache
 from numbers import Integral, Real
@@ -30,6 +32,25 @@ def require(ok: bool, name: str, value: object, allowed: str) -> None:
 def distinct(name: str, value: object, seen: Sequence) -> None:
     """Require that no two true clusters show the same; `seen` is what each of them shows."""
     require(len(set(seen)) == len(seen), name, value, "all different, or two true clusters would be one")
+
+
+@contextlib.contextmanager
+def enough_memory(what: str) -> Iterator[None]:
+    """Say in one line that there is too little memory for something; PyTorch tells it in many words.
+
+    Raises
+    ------
+    MemoryError
+        In place of PyTorch's own error.
+    """
+    try:
+        yield
+    except RuntimeError as error:  # of a GPU, too, which has a class of its own below this one
+        if not re.search("can't allocate memory|out of memory", str(error)):
+            raise
+        size = re.search(r"allocate (\d+ bytes|[\d.]+ .iB)", str(error))
+        wanted = f", of which {size[1]} more are wanted" if size else ""
+        raise MemoryError(f"{what}: too little memory{wanted}") from error
 
 
 # ---------------------------------------------------------------------- declared once
@@ -121,10 +142,16 @@ def accepts(hint: Any, value: object) -> bool:
     if hint is Callable or origin is Callable:
         return callable(value)
     if hint is int:
-        return isinstance(value, Integral) and not isinstance(value, bool)
+        return isinstance(value, Integral) and not isinstance(value, bool) and not _is_time(value)
     if hint is float:
-        return isinstance(value, Real) and not isinstance(value, bool) and abs(value) < math.inf
+        number = isinstance(value, Real) and not isinstance(value, bool) and not _is_time(value)
+        return number and abs(value) < math.inf
     return isinstance(value, origin or hint)
+
+
+def _is_time(value: object) -> bool:
+    """Whether it is NumPy's time difference, which calls itself an integer."""
+    return type(value) is not int and getattr(getattr(value, "dtype", None), "kind", "") == "m"
 
 
 def declared(name: str, value: object, hint: Any) -> None:
@@ -134,6 +161,27 @@ def declared(name: str, value: object, hint: Any) -> None:
     require(not _beyond(value), name, value, f"at most {LARGEST:g}, so that single precision holds it")
 
 
+def plain(value: Any) -> Any:
+    """Return Python's own number or text where a value only looks like one; anything else as it is.
+
+    NumPy's scalars, tensors and arrays of no dimension, fractions and members of an ``IntEnum`` are of other types.
+    As such they would key other random draws than the number that they show, and JSON knows none of them.
+    """
+    if value is None or type(value) in (bool, int, float, str):
+        return value
+    if type(value) in (list, tuple):
+        made = type(value)(map(plain, value))
+        return value if all(a is b for a, b in zip(value, made, strict=True)) else made
+    kind = getattr(getattr(value, "dtype", None), "kind", "f")  # a tensor's has none
+    if getattr(value, "ndim", None) == 0 and hasattr(value, "item") and kind in "biufU":
+        value = value.item()
+    if isinstance(value, bool) or not accepts(float | str, value):
+        return value
+    if isinstance(value, str):
+        return str.__str__(value)
+    return int(value) if isinstance(value, Integral) else float(value)
+
+
 def _beyond(value: object) -> bool:
     if isinstance(value, Sequence) and not isinstance(value, str | bytes):
         return any(map(_beyond, value))
@@ -141,7 +189,7 @@ def _beyond(value: object) -> bool:
 
 
 class Checked:
-    """A dataclass whose fields are checked against their annotations when it is made.
+    """A dataclass whose fields are checked against their annotations when it is made, and made :func:`plain`.
 
     A subclass that has more to check overrides ``__post_init__`` and calls this one first.
 
@@ -153,7 +201,11 @@ class Checked:
 
     def __post_init__(self):
         for name, hint in hints(type(self)).items():
-            declared(name, getattr(self, name), hint)
+            given = getattr(self, name)
+            value = given if hint is Any else plain(given)
+            declared(name, value, hint)
+            if value is not given:
+                object.__setattr__(self, name, value)
 
 
 @cache

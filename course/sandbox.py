@@ -103,7 +103,7 @@ def limit(memory: int, seconds: int) -> None:
     """Limit what this process may allocate (bytes, beyond what it has now), compute, and write to one file."""
     used = 0
     if os.path.exists("/proc/self/statm"):
-        used = int(Path("/proc/self/statm").read_text().split()[5]) * resource.getpagesize()
+        used = int(Path("/proc/self/statm").read_text("utf-8").split()[5]) * resource.getpagesize()
     for what, most in (
         (resource.RLIMIT_DATA, used + memory),
         (resource.RLIMIT_CPU, seconds),

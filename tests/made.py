@@ -1,7 +1,9 @@
 """Experiments and run records made up for tests."""
 
+import importlib.util
 import json
 from datetime import date
+from pathlib import Path
 
 import yaml
 
@@ -51,3 +53,12 @@ def record(folder, protocol, label, seed, device="cpu", date="2100-01-01", early
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(whole))
     return path
+
+
+def script(name):
+    """A script of ``book/measure`` as a module."""
+    file = Path(__file__).resolve().parents[1] / "book" / "measure" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(f"measure_{name}", file)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

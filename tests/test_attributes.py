@@ -2,10 +2,15 @@
 
 import json
 
+import made
+import pages
 import torch
 
 from cflkit.data.images import Images
-from cflkit.workbook import attributes, console, figures, pages
+from cflkit.workbook import figures
+from cflkit.workbook.attributes import printed_rows
+
+attributes = made.script("attributes")
 
 
 def people(count=6):
@@ -39,16 +44,14 @@ def test_the_people_who_are_tested_do_not_vote():
         assert {attributes.tell(of_odd, seed, tested=2)["accuracy"] for seed in range(8)} == {0.25, 0.5}
 
 
-def test_the_command_stores_it_with_its_provenance(tmp_path, monkeypatch, capsys):
+def test_it_is_stored_with_its_provenance(tmp_path, monkeypatch):
     monkeypatch.setattr(attributes.images, "load", lambda name: people(300))
-    assert console.main(["attributes", "--out", str(tmp_path)]) == 0
-    record = json.loads((tmp_path / "fedcg_attributes.json").read_text())
+    record = json.loads(attributes.write(tmp_path).read_text())
     assert record["tested"] == 4 * attributes.TESTED and set(record["provenance"]) >= {"date", "commit", "versions"}
-    assert capsys.readouterr().out == f"{tmp_path / 'fedcg_attributes.json'}\n"
 
 
 def test_the_printed_rows_stand_beside_what_the_attributes_tell(tmp_path):
-    rows = attributes.printed_rows()
+    rows = printed_rows()
     assert len(rows) == 9 and rows["Domain-specific models"] == 33.61
     assert rows["FedCG, Hamming A, W, ReLU"] == 89.57 and rows["GCN, uniform A"] == 84.39
     (axes,) = figures.printed_beside(rows, 84.1, "alone").axes

@@ -310,15 +310,15 @@ FILES = [
     ({}, {"classes": 8.0}, "classes = 8.0: must be an integer, 1 or more"),
     ({}, {"classes": True}, "classes = True: must be an integer, 1 or more"),
     ({}, {"classes": 4}, r"own: y = \[4\]: must be labels in 0..3"),
-    ({}, {"clases": 5}, r"option of .* = 'clases': must be one of classes \(the nearest is classes\)"),
+    ({}, {"clases": 5}, r"option of .* = 'clases': must be one of classes, scale \(the nearest is classes\)"),
     ({"classes": np.array("ten")}, {}, "classes = 'ten': must be an integer, 1 or more"),
     ({"classes": np.array([5, 5])}, {}, r"classes = \[5, 5\]: must be an integer, 1 or more"),
     ({"x": None}, {}, r".*: arrays = \['train', 'y'\]: must be x, y, train.*; x is missing"),
     ({"x": x[:, 0]}, {}, r".*: x.shape = \(5, 4\): must be \(n, H, W\) or \(n, H, W, 3\)"),
     ({"x": np.zeros((5, 3, 4, 4), np.uint8)}, {}, r".*: x.shape = .*: must be \(n, H, W\) or \(n, H, W, 3\)"),
-    ({"x": np.full((5, 4, 4), NAN)}, {}, r".*: x = \[nan\]: must be in \[0, 1\] for float64 pixels"),
-    ({"x": np.full((5, 4, 4), -0.1)}, {}, r".*: x = \[-0.1\]: must be in \[0, 1\] for float64 pixels"),
-    ({"x": np.full((5, 4, 4), 300)}, {}, r".*: x = \[300\]: must be in \[0, 255\] for int64 pixels"),
+    ({"x": np.full((5, 4, 4), NAN)}, {}, r".*: x = \[nan\]: must be in \[0, 1\] for float64 pixels.*"),
+    ({"x": np.full((5, 4, 4), -0.1)}, {}, r".*: x = \[-0.1\]: must be in \[0, 1\] for float64 pixels.*"),
+    ({"x": np.full((5, 4, 4), 300)}, {}, r".*: x = \[300\]: must be in \[0, 255\] for int64 pixels.*"),
     ({"x": x > 0}, {}, ".*: x.dtype = 'bool': must be uint8, an integer or a float"),
     ({"x": x[:0], "y": y[:0], "train": train[:0]}, {}, "own: x.shape = .*: must be .* n > 0"),
     ({"y": y - 1}, {}, r"own: y = \[-1\]: must be labels in 0..3"),
@@ -464,5 +464,5 @@ def test_damaged_leaf_files(text, tmp_path):
     for part_ in ("train", "test"):
         (tmp_path / "femnist_leaf" / part_).mkdir(parents=True)
         (tmp_path / "femnist_leaf" / part_ / "a.json").write_text(text)
-    line = ".*a.json is damaged .*: fetch it again .`cflkit fetch femnist_leaf`."
+    line = ".*a.json is damaged .*: fetch it again .`cflkit data femnist_leaf`."
     refused(line, images.load, "femnist_leaf", tmp_path)

@@ -199,7 +199,7 @@ FULL_STEP = MINIBATCH | {"local": SGD(0.1)}
 def test_one_client_is_centralised_sgd(ragged):
     fed, sgd, rounds = ragged(37), SGD(0.1, epochs=2, batch_size=10), 3
     rig = simulation(FedAvg(), fed, local=sgd, rounds=rounds, model="mlp16")
-    module = rig.model._build(rng.torch_seed(0, "init", 0))
+    module = rig.model.fresh(rng.torch_seed(0, "init", 0))
     weights = list(module.parameters())
     x, y = fed.train.pool[:37].double() / 16, fed.train.y
     for t in range(1, rounds + 1):

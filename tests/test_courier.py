@@ -141,7 +141,7 @@ def test_equal_vectors_stay_apart_and_one_vector_stays_one():
     def work(down, memory, data, local):
         return {"places": torch.tensor([[down[name].data_ptr() for name in ("one", "same", "other")]])}
 
-    network = SimpleNamespace(has_dropout=False, device=torch.device("cpu"))
+    network = SimpleNamespace(draws=False, device=torch.device("cpu"))
     site = SimpleNamespace(local=lambda round: None, data=lambda clients: None, model=network)
     exchange = courier.Exchange(courier.Courier(Far(1), 1, site), work, [vector, vector, other], Memory(), 1)
     uploads = exchange.send([0], {"one": vector, "same": vector, "other": other}, None)

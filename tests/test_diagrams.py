@@ -3,14 +3,15 @@
 import xml.etree.ElementTree as ET
 from collections import defaultdict
 
+import diagrams
 import every
+import icons
 import pytest
 
 from cflkit import federation, images, methods
 from cflkit.engine.network import Network
 from cflkit.engine.sgd import SGD
 from cflkit.engine.simulation import simulate
-from cflkit.workbook import diagrams, svg
 
 DIAGRAMS = diagrams.described()
 SVG = "{http://www.w3.org/2000/svg}"
@@ -97,7 +98,7 @@ def test_every_message_is_drawn_and_every_text_has_room(name):
             move = node.get("transform", "")
             x += float(move.removeprefix("translate(").split()[0]) if move.startswith("translate(") else 0
             if node.tag == f"{SVG}tspan":
-                return x + float(node.get("x")) + svg.width(node.text.strip())
+                return x + float(node.get("x")) + icons.width(node.text.strip())
             return max((right(child, x) for child in node), default=0)
 
         assert right(root) <= across
@@ -109,6 +110,6 @@ def test_two_names_of_one_page_are_different():
 
 
 def test_a_line_that_is_too_long_breaks():
-    assert svg.lines("one two three", svg.width("one two")) == ["one two", "three"]
-    assert svg.lines("one two\u00a0three", svg.width("one two")) == ["one", "two\u00a0three"]
-    assert svg.lines("unbreakable", 1) == ["unbreakable"]
+    assert icons.lines("one two three", icons.width("one two")) == ["one two", "three"]
+    assert icons.lines("one two\u00a0three", icons.width("one two")) == ["one", "two\u00a0three"]
+    assert icons.lines("unbreakable", 1) == ["unbreakable"]

@@ -458,7 +458,7 @@ def test_by_user_knows_true_clusters_of_an_own_file(tmp_path, monkeypatch):
     cluster = np.select([source.user == 3, source.user == 9], [2, 1], 0)
     path = tmp_path / "own.npz"
     columns = {name: getattr(source, name).numpy() for name in ("y", "train", "user")}
-    np.savez(path, x=source.x[:, 0].numpy(), cluster=cluster, **columns)
+    np.savez(path, x=source.x[:, 0].numpy(), cluster=cluster, scale=255, **columns)
     monkeypatch.setenv("CFLKIT_DATA", str(tmp_path / "elsewhere"))
     for images_ in (images.load(path), images.load("own", root=tmp_path)):
         fed = federation.by_user(images_)

@@ -434,7 +434,7 @@ def wide_normalisation():
 @pytest.mark.parametrize("model", [Shortcut, after_the_decision, wide_normalisation, "resnet18", "mobilenetv2"])
 def test_matching_is_refused_before_any_work_where_units_cannot_be_renamed_layer_by_layer(model):
     side = 5 if isinstance(model, str) else 4
-    fed = federation(*[(np.ones((1, side * side), int), np.array([1]))] * 2)
+    fed = federation(*[(np.ones((2, side * side), int), np.array([1, 1]))] * 2)
     square = replace(fed.train, pool=fed.train.pool.view(-1, 1, side, side))
     fed = replace(fed, train=square, test=replace(fed.test, pool=square.pool))
     simulation(FeSEM(k=1), fed, model=model)

@@ -49,7 +49,7 @@ def test_buffers_come_last_and_counters_not_at_all():
     assert (model.size, model.trainable) == (18 + 9, 18)
     assert list(model.spans) == model.parameters + model.carried
     assert model.init(0)[18:].tolist() == [7, 0, 0, 0, 0, 1, 1, 1, 1]
-    assert not model.has_dropout
+    assert not model.draws
 
 
 @pytest.mark.parametrize("prefix", ["nothing", "running", "norm.running"])

@@ -3,13 +3,15 @@
 import json
 from dataclasses import replace
 
-import pytest
+import made
 
 from cflkit.data import builders, images
 from cflkit.engine.sgd import SGD
 from cflkit.engine.simulation import Simulation
 from cflkit.methods import OracleClusters
-from cflkit.workbook import console, groups, protocols
+from cflkit.workbook import protocols
+
+groups = made.script("groups")
 
 
 class ByLabel(OracleClusters):
@@ -41,7 +43,7 @@ def test_groups_that_follow_the_most_frequent_label():
     assert found["groups"] == len(set(federation().label_counts().argmax(1).tolist()))
 
 
-def test_the_command_stores_every_seed_with_its_provenance(tmp_path, monkeypatch, capsys):
+def test_every_seed_is_stored_with_its_provenance(tmp_path, monkeypatch):
     monkeypatch.setattr(groups, "SEEDS", range(2))
     monkeypatch.setattr(groups, "GROUPED", (("stocfl", {"tau": 0.1}), ("stocfl", {"tau": 0.999})))
     asked = []
@@ -53,9 +55,7 @@ def test_the_command_stores_every_seed_with_its_provenance(tmp_path, monkeypatch
         return replace(plan, setting=plan.setting | {"participation": 0.5})
 
     monkeypatch.setattr(groups.protocols, "plan", plan)
-    assert console.main(["groups", "--out", str(tmp_path)]) == 0
-    assert capsys.readouterr().out == f"{tmp_path / groups.FILE}\n"
-    stored = json.loads((tmp_path / groups.FILE).read_text())
+    stored = json.loads(groups.write(tmp_path).read_text())
     assert [(row["protocol"], row["label"], row["seed"]) for row in stored["rows"]] == asked
     kinds = {(row["protocol"], row["label"], *row["changed"].values()) for row in stored["rows"]}
     assert len(asked) == 2 * 2 * 2 and len(kinds) == 4
@@ -63,33 +63,8 @@ def test_the_command_stores_every_seed_with_its_provenance(tmp_path, monkeypatch
     assert set(stored["provenance"]) >= {"date", "commit", "versions"}
 
 
-def test_the_table_by_hand():
-    row = {"protocol": "common_rot_skew_r20", "label": "stocfl", "changed": {"tau": 0.3}}
-    found = [{"groups": 4, "with_clusters": -0.001, "with_labels": x} for x in (0.25, 0.75)]
-    rows = [row | {"seed": seed} | each for seed, each in enumerate(found)]
-    rows += [row | {"label": "fesem", "changed": {}, "seed": seed} | found[seed] for seed in (0, 1)]
-    numbers = ["4.0 ± 0.0", "0.00 ± 0.00", "0.50 ± 0.35", "2"]
-    names = ["FeSEM", "StoCFL, τ = 0.3"]
-    assert list(groups.cells({"rows": rows})) == [["rotations, skewed labels", name, *numbers] for name in names]
-
-
 def test_what_is_measured_are_clustering_methods_of_both_federations():
     for name in groups.FEDERATIONS:
         methods = protocols.protocols()[name]["methods"]
         assert {label for label, _ in groups.GROUPED} <= set(methods)
         assert ("stocfl", {"tau": methods["stocfl"]["tau"]}) in groups.GROUPED  # as the comparison has it
-
-
-def test_a_folder_that_cannot_be_is_refused_before_the_work(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(groups, "first", pytest.fail)
-    (tmp_path / "file").write_text("")
-    assert console.main(["groups", "--out", str(tmp_path / "file" / "inside")]) == 2
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1 and "out = " in said
-
-
-def test_images_that_are_not_here_are_told_in_one_line(tmp_path, monkeypatch, capsys):
-    monkeypatch.setenv("CFLKIT_DATA", str(tmp_path / "nowhere"))
-    assert console.main(["groups", "--out", str(tmp_path)]) == 2
-    said = capsys.readouterr().err
-    assert said.count("\n") == 1 and "cflkit fetch mnist" in said and not list(tmp_path.iterdir())

@@ -2,13 +2,14 @@
 
 import json
 import re
+import struct
 from pathlib import Path
 from typing import ClassVar
 
 import pytest
+import status
+import theme
 import yaml
-
-from cflkit.workbook import frame, status
 
 ROOT = Path(__file__).resolve().parents[1]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
@@ -57,29 +58,29 @@ def test_one_variable_brings_the_buttons(monkeypatch):
         html_theme_options: ClassVar = {"navbar_persistent": []}
 
     monkeypatch.delenv("BOOK_REPOSITORY", raising=False)
-    frame.launch(None, Config)
+    theme.launch(None, Config)
     assert Config.html_theme_options == {"navbar_persistent": []}
     monkeypatch.setenv("BOOK_REPOSITORY", "https://example.org/owner/book")
-    frame.launch(None, Config)
+    theme.launch(None, Config)
     assert Config.html_theme_options["repository_url"] == "https://example.org/owner/book"
     assert set(Config.html_theme_options["launch_buttons"]) >= {"binderhub_url", "colab_url"}
 
 
 def test_a_list_of_references_holds_items():
     page = '<div role="list" class="citation-list"><div class="citation" role="doc-biblioentry">'
-    assert frame.mend(page) == page.replace("doc-biblioentry", "listitem")
+    assert theme.mend(page) == page.replace("doc-biblioentry", "listitem")
 
 
 def test_a_page_is_mended_once():
     page = '<script defer src="../_static/scripts/fontawesome.js?digest=1"></script><img alt="a" src="b"><p>c</p>'
     folded = '<summary><span class="toctree-toggle"></span></summary>'
-    mended = frame.mend(page + folded)
+    mended = theme.mend(page + folded)
     named = folded.replace("<summary>", '<summary aria-label="pages of this part">')
-    assert mended == '<img loading="lazy" alt="a" src="b"><p>c</p>' + named and frame.mend(mended) == mended
+    assert mended == '<img loading="lazy" alt="a" src="b"><p>c</p>' + named and theme.mend(mended) == mended
 
 
 def test_a_file_of_the_repository_is_a_link_where_one_is_named(monkeypatch):
-    role = frame.Stored()
+    role = theme.Stored()
     role.title, role.target = "the guide", "course/README.md"
     monkeypatch.delenv("BOOK_REPOSITORY", raising=False)
     words, _ = role.run()
@@ -88,3 +89,11 @@ def test_a_file_of_the_repository_is_a_link_where_one_is_named(monkeypatch):
     (link,), _ = role.run()
     assert link["refuri"] == "https://example.org/owner/book/blob/main/course/README.md"
     assert link.astext() == "the guide"
+
+
+def test_a_picture_keeps_its_place(tmp_path):
+    (tmp_path / "a.png").write_bytes(b"\x89PNG\r\n\x1a\n" + b"\0\0\0\rIHDR" + struct.pack(">II", 640, 480))
+    html = '<img loading="lazy" alt="A" src="a.png"> <img src="gone.png"> <img width="3" src="a.png">'
+    told = theme.sized(html, tmp_path)
+    sized = '<img width="640" height="480" loading="lazy" alt="A" src="a.png">'
+    assert told == sized + html[html.index("> ") + 1 :]

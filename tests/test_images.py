@@ -100,7 +100,7 @@ def test_emnist_is_turned_upright_and_letters_start_at_zero(tmp_path):
     one_line(error, "split = 'words'", "balanced")
     with pytest.raises(FileNotFoundError) as error:
         images.load("emnist", tmp_path, split="digits")
-    one_line(error, "cflkit fetch emnist", tmp_path)
+    one_line(error, "cflkit data emnist", tmp_path)
 
 
 def test_mnist_writers_from_qmnist_and_from_npz(tmp_path):
@@ -181,7 +181,7 @@ def test_a_pickle_that_would_run_code_is_refused(tmp_path, monkeypatch):
     (tmp_path / "cifar-100-python/test").write_bytes(pickle.dumps({"data": Harm(), "fine_labels": []}))
     with pytest.raises(ValueError) as error:
         images.load("cifar100", tmp_path)
-    one_line(error, tmp_path / "cifar-100-python/test", "checksum", "cflkit fetch cifar100")
+    one_line(error, tmp_path / "cifar-100-python/test", "checksum", "cflkit data cifar100")
     assert not (tmp_path / "harm").exists()
 
 
@@ -253,7 +253,7 @@ def test_celeba(tmp_path):
     (folder / "identity_CelebA.txt").write_text("000001.jpg 2880\n")
     with pytest.raises(ValueError) as error:
         images.load("celeba", tmp_path)
-    one_line(error, folder / "identity_CelebA.txt", "incomplete", "cflkit fetch celeba")
+    one_line(error, folder / "identity_CelebA.txt", "incomplete", "cflkit data celeba")
 
 
 def leaf(path, samples):
@@ -324,7 +324,7 @@ def test_npz_colour_goes_channels_first(tmp_path):
 def test_float_pixels_come_back_as_the_bytes_they_were(values):
     pixels = np.array(values, np.uint8)
     for kind in (np.float32, np.float64):
-        assert np.array_equal(datasets.to_bytes(pixels.astype(kind) / kind(255), "test"), pixels)
+        assert np.array_equal(datasets.to_bytes(pixels.astype(kind) / kind(255), "test", 1)[0], pixels)
 
 
 @pytest.mark.parametrize(("change", "parts"), [
@@ -358,7 +358,7 @@ def test_absent_datasets_say_how_to_fetch_them_and_where_they_were_sought(tmp_pa
     for name in set(images.names()) - {"digits"}:
         with pytest.raises(FileNotFoundError) as error:
             images.load(name)
-        one_line(error, f"cflkit fetch {name}", tmp_path / "nowhere")
+        one_line(error, f"cflkit data {name}", tmp_path / "nowhere")
     assert images.status() == {name: "bundled" if name == "digits" else "absent" for name in images.names()}
     assert not (tmp_path / "nowhere").exists()
     with pytest.raises(FileNotFoundError, match="no such file"):
@@ -401,7 +401,7 @@ def test_files_cut_short_are_named(tmp_path, keep, monkeypatch):
         cut(tmp_path / file, keep if name != "celeba" else min(keep, 40))
         with pytest.raises(ValueError) as error:
             images.load(name, tmp_path)
-        advice = "make it again" if name == "mine" else f"fetch it again (`cflkit fetch {name}`)"
+        advice = "make it again" if name == "mine" else f"fetch it again (`cflkit data {name}`)"
         one_line(error, tmp_path / file, "damaged or cut short", advice)
 
 
@@ -530,7 +530,7 @@ def test_fetch_mends_a_damaged_dataset_and_leaves_a_good_one_alone(tmp_path, mon
         assert len(asked) == 4
         for file in ("train-images-idx3-ubyte", "train-images-idx3-ubyte.gz"):
             cut(root / "MNIST/raw" / file, 50)
-        with pytest.raises(ValueError, match="cflkit fetch mnist"):
+        with pytest.raises(ValueError, match="cflkit data mnist"):
             images.load("mnist", root)
         images.fetch("mnist", root)
         assert len(asked) == 5 and len(images.load("mnist", root)) == 9

@@ -5,21 +5,22 @@ import os
 import random
 import re
 import time
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import partial
 from multiprocessing import get_context
 
 import made
 import psutil
 import pytest
 
-from cflkit.workbook import console, papers, reproduce, spread
+from cflkit.workbook import console, papers, pool, reproduce
 
 KILLS = 20
 COMMANDS = {
     "reproduce": ["reproduce", "t", "--out", "out"],
     "reproduce on two workers": ["reproduce", "t", "--out", "out", "--jobs", "2"],
-    "simulate": ["simulate", "--protocol", "toy", "--seeds", "0-1", "--out", "out"],
-    "sweep": ["sweep", "simulate", "--protocol", "toy", "--seeds", "0-1", "--out", "out", "--jobs", "2"],
+    "simulate": ["simulate", "--protocol", "toy", "--seeds", "0-1", "--out", "out", "--jobs", "1"],
+    "sweep": ["simulate", "--protocol", "toy", "--seeds", "0-1", "--out", "out", "--jobs", "2"],
 }
 
 
@@ -31,7 +32,7 @@ def start(folder, command):
 
 
 def _main(folder, command):
-    spread.workers = _forked
+    pool.place = _forked
     os.chdir(folder)
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
@@ -40,10 +41,21 @@ def _main(folder, command):
     os._exit(console.main(command))
 
 
-def _forked(jobs):
+@contextlib.contextmanager
+def _forked(jobs, dask=None):
     """Workers as the program has them, which need not import PyTorch again either."""
-    settings = {"initializer": spread._begin, "initargs": (os.getpid(),)}
-    return spread.Pool(lambda: ProcessPoolExecutor(jobs, get_context("fork"), **settings), jobs)
+    settings = {"initializer": pool._begin, "initargs": (os.getpid(),)} if jobs > 1 else {}
+    with ProcessPoolExecutor(jobs, get_context("fork"), **settings) as executor:
+        if jobs > 1:
+            pool.run = partial(_side_by_side, executor)
+        yield
+
+
+def _side_by_side(executor, tasks, seconds=None, begun=lambda number: None):
+    for number in range(len(tasks)):
+        begun(number)
+    calls = [executor.submit(pool.attempt, number, task, None) for number, task in enumerate(tasks)]
+    yield from (future.result() for future in as_completed(calls))
 
 
 def status(folder, command):
@@ -80,7 +92,8 @@ def differing(ours, theirs):
 def left_over(folder):
     """Whatever lies about that is no record."""
     names = {path.name for root in ("runs/toy", "out/toy") for path in folder.glob(f"{root}/*")}
-    return {name for name in names if not re.fullmatch(r"[abc]-\w+-s\d\.(json|csv|png)|sweep-\w+\.(csv|png)", name)}
+    kept = re.compile(r"[abc]-\w+-s\d\.(json|csv|png)|sweep-\w+\.(csv|tex|png)")
+    return {name for name in names if not kept.fullmatch(name)}
 
 
 @pytest.fixture

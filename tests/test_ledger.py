@@ -3,12 +3,13 @@
 import json
 import re
 
+import pages
 import pytest
 import yaml
 from made import record
 from matplotlib.text import Text
 
-from cflkit.workbook import console, evidence, figures, ledger, pages, places, protocols, records
+from cflkit.workbook import console, evidence, figures, ledger, places, protocols, records
 
 FIRST = {"paper": "stocfl", "table": "Table 1", "n_clients": 4800, "participation": 0.1}
 

@@ -20,7 +20,7 @@ def test_these_chapters_take_other_pictures():
 def test_a_chapter_runs_on_mnist_in_five_minutes(chapter, tmp_path):
     """Of the processor's time: a machine that is busy takes longer."""
     if images.status()["mnist"] == "absent":
-        pytest.skip("MNIST is not here: `cflkit fetch mnist` downloads it")
+        pytest.skip("MNIST is not here: `cflkit data mnist` downloads it")
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     run = rerun.read(rerun.rerun(chapter, {"images": "mnist"}, tmp_path) / "run.json")
     after = resource.getrusage(resource.RUSAGE_CHILDREN)

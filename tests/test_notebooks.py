@@ -1,8 +1,8 @@
 import copy
 import json
+import os
 import re
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 
 import nbformat
@@ -10,10 +10,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
-from tqdm import tqdm
 
 from cflkit.checks import allowed
-from cflkit.workbook import console, notebooks, parameters, places, progress, proof, rerun
+from cflkit.workbook import console, notebooks, parameters, places, proof, rerun
 
 PARAMETERS = """\
 # What may be changed
@@ -368,42 +367,64 @@ def test_rerun_executes_with_the_values_given_and_names_a_failing_cell(fresh, tm
     assert fresh.read_bytes() == before
 
 
-ROUNDS = """\
-import time
-from cflkit import SGD, Simulation, federation, images
-from cflkit.methods import FedAvg
-fed = federation.rotated(images.load("digits"), clients=4, samples_per_client=5)
-run = Simulation(FedAvg(), fed, model="mlp4", local=SGD(0.1), rounds=40, progress=False)
-run.run(after=lambda history: time.sleep(0.05))"""
-
-
-def test_the_terminal_shows_cell_round_and_time_left(fresh, tmp_path, capsys, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
-    monkeypatch.setattr(progress, "tqdm", partial(tqdm, disable=False))
-    notebook = executed()
-    notebook.cells[2:] = [new_code_cell(ROUNDS)]
-    write(fresh, notebook)
-    assert console.main(["run", "fresh.ipynb", "-p", "tau=0.25"]) == 0
-    said = capsys.readouterr().err
-    assert re.search(r"fresh: 2 of 3 cells done, round [1-9]\d? of 40 \[00:\d\d so far, about [\d:]+ left\]", said)
-    assert said.endswith("\r")  # the line is cleared
-    folder = tmp_path / "runs" / "fresh" / "tau=0.25"
-    assert {file.name for file in folder.iterdir()} == {"fresh.ipynb", "fresh.html", "run.json"}
-    cells = json.loads((folder / "fresh.ipynb").read_text())["cells"]
-    assert [cell["execution_count"] for cell in cells if cell["cell_type"] == "code"] == [1, 2, 3]
-
-
 def test_a_chapter_is_a_function_too(fresh, tmp_path):
     before = Path.cwd()
     values = parameters.of(fresh).values({"tau": 0.25})
-    file = rerun.demonstrate(fresh, values, tmp_path / "f" / "p" / "run.json")
-    assert rerun.read(file)["parameters"] == values and list(rerun.read(file)["metrics"]) == ["a", "b"]
-    stamp = file.stat().st_mtime_ns
-    assert rerun.demonstrate(fresh, values, file).stat().st_mtime_ns == stamp and Path.cwd() == before
+    file, was = rerun.demonstrate(fresh, values, tmp_path / "f" / "p" / "run.json")
+    assert not was and rerun.read(file)["parameters"] == values and list(rerun.read(file)["metrics"]) == ["a", "b"]
+    assert rerun.demonstrate(fresh, values, file) == (file, "; was there") and Path.cwd() == before
+    with pytest.raises(ValueError, match=r"parameters = .*'tau': 0.25.*: must be .*'tau': 0.75.*; delete "):
+        rerun.demonstrate(fresh, values | {"tau": 0.75}, file)
     with pytest.raises(AssertionError, match="too many rounds"):
         rerun.demonstrate(fresh, values | {"rounds": 9}, tmp_path / "f" / "q" / "run.json")
     assert Path.cwd() == before and not (tmp_path / "f" / "q").exists()
+
+
+def test_what_a_chapter_measures_is_what_its_comparison_binds(fresh):
+    """Other dictionaries of histories count for nothing, and none is dropped in silence."""
+    notebook = nbformat.read(fresh, 4)
+    notebook.cells.insert(2, new_code_cell("warm = {'a': {'round': 1, 'down': 1}, 'b': {'round': 1, 'down': 1}}"))
+    write(fresh, notebook)
+    assert rerun.bound(fresh) == ["last", "found"]
+    row, other = ({"round": 1, "down": 1, "accuracy": a} for a in (0.5, 0.75))
+    assert list(rerun.compared({"x": {"a": row, "b": row}, "y": {"a": row, "c": row}})) == ["a", "b", "c"]
+    with pytest.raises(ValueError, match="y: label = 'a': must be of one method only"):
+        rerun.compared({"x": {"a": row, "b": row}, "y": {"a": other, "c": row}})
+
+
+LEAKS = """\
+import matplotlib, os
+print(matplotlib.rcParams["lines.linewidth"], round is None, "leaked" in globals())
+from pathlib import Path
+print(Path("beside.txt").read_text(), os.environ.get("PYTHONSTARTUP"))
+import matplotlib.pyplot as plt
+plt.plot([1])
+plt.show()"""
+
+
+def test_the_users_settings_reach_no_kernel(fresh, tmp_path, monkeypatch):
+    """Start-up files, a backend without pictures, a style, another place for sockets, and a locale."""
+    home, startup = tmp_path / "home", tmp_path / "startup.py"
+    for folder in (home / "profile_default" / "startup", tmp_path / "jupyter", tmp_path / ("x" * 90)):
+        folder.mkdir(parents=True)
+    for file in (startup, home / "profile_default" / "startup" / "00.py"):
+        file.write_text("import builtins\nleaked = round\nbuiltins.round = None\n")
+    (tmp_path / "rc").write_text("lines.linewidth: 9\n")
+    fresh.with_name("beside.txt").write_text("é", "utf-8")
+    for name, value in {"PYTHONSTARTUP": startup, "IPYTHONDIR": home, "MPLBACKEND": "Agg", "LC_ALL": "C",
+                        "MATPLOTLIBRC": tmp_path / "rc", "JUPYTER_PATH": tmp_path / "jupyter", "PYTHONUTF8": "0",
+                        "JUPYTER_RUNTIME_DIR": "/proc/none", "TMPDIR": tmp_path / ("x" * 90)}.items():  # fmt: skip
+        monkeypatch.setenv(name, str(value))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    notebook = nbformat.read(fresh, 4)
+    notebook.cells[2].source = LEAKS
+    write(fresh, notebook)
+    before = dict(os.environ)
+    notebooks.refresh(fresh)
+    assert dict(os.environ) == before
+    outputs = json.loads(fresh.read_text("utf-8"))["cells"][2]["outputs"]
+    assert "".join(outputs[0]["text"]).split() == ["1.5", "False", "False", "é", "None"]
+    assert "image/png" in outputs[1]["data"]
 
 
 def test_a_failing_cell_leaves_the_notebook_as_it_was(fresh, capsys):

@@ -16,19 +16,19 @@ from cflkit.testing import promises
 from cflkit.workbook import console
 
 # ---------------------------------------------------------------------- images and validation
-GREY = np.arange(6 * 4).reshape(6, 2, 2)
+GREY = 10 * np.arange(6 * 4).reshape(6, 2, 2)
 
 
 def test_images_of_what_is_in_memory():
     found = images.of(GREY, [0, 1, 2, 0, 1, 2], [7, 7, 7, 9, 9, 9], cluster=np.array([1, 1, 1, 0, 0, 0]))
     assert found.x.dtype == torch.uint8 and found.x.shape == (6, 1, 2, 2)
-    assert found.x.flatten().tolist() == list(range(24))
+    assert found.x.flatten().tolist() == list(range(0, 240, 10)) and found.scale == 255
     assert found.classes == 3 and found.train.all() and found.name == "own"
     fed = federation.by_user(found, test="own", test_fraction=0.4)
     assert (fed.clients, fed.cluster.tolist(), fed.train.sizes.tolist()) == (2, [1, 0], [2, 2])
     colour = images.of(torch.rand(2, 3, 4, 5), torch.tensor([0, 1]), train=torch.tensor([True, False]), name="mine")
     assert colour.shape == (3, 4, 5) and colour.train.tolist() == [True, False] and colour.user is None
-    with pytest.raises(ValueError, match=r"^mine: x = \[2.0\]: must be in \[0, 1\] for float64 pixels$"):
+    with pytest.raises(ValueError, match=r"^mine: x = \[2.0\]: must be in \[0, 1\] for float64 pixels, or scale"):
         images.of(np.full((1, 2, 2), 2.0), [0], name="mine")
     with pytest.raises(ValueError, match=r"^own: y = 'int64\[2\]': must be 6 integers$"):
         images.of(GREY, [0, 1])

@@ -59,7 +59,7 @@ def allowed(schema: parameters.Schema, values: dict) -> bool:
 def test_each_parameter_changes_what_the_chapter_shows(chapter, name, monkeypatch):
     monkeypatch.setenv("MPLBACKEND", "agg")
     if name == "images" and images.status()["mnist"] == "absent":
-        pytest.skip("MNIST is not here: `cflkit fetch mnist` downloads it")
+        pytest.skip("MNIST is not here: `cflkit data mnist` downloads it")
     schema, path = SCHEMAS[chapter], notebooks.chapter(chapter)
     before = small(schema)
     wanted = (before | {name: value} for value in others(schema.parameters[name]) if value != before[name])

@@ -2,9 +2,8 @@
 
 import json
 
+import pages
 import torch
-
-from cflkit.workbook import pages
 
 MACHINE = {"card": None, "machine": {"processor": "a processor", "cores": 2, "threads": 1}, "date": "2026-01-02",
            "versions": {"python": "3.11", "torch": "2", "numpy": "1"}, "commit": "abc", "load": 2.0,

@@ -2,9 +2,11 @@
 
 import re
 
+import pages
 import pytest
+import reading
 
-from cflkit.workbook import notebooks, pages, places, reading, records
+from cflkit.workbook import notebooks, places, records
 from cflkit.workbook.evidence import CHAPTERS
 
 COURSE = (places.BOOK / "course.md").read_text("utf-8")

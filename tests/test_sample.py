@@ -54,5 +54,5 @@ def test_pictures_that_are_not_here_are_refused_before_a_kernel_starts(command, 
     monkeypatch.setenv("CFLKIT_DATA", str(tmp_path / "empty"))
     assert console.main([*command.split(), "--out", str(tmp_path / "out")]) == 2
     line = capsys.readouterr().err
-    assert line.startswith("cflkit: mnist: no ") and line.endswith("; run `cflkit fetch mnist`\n")
+    assert line.startswith("cflkit: mnist: no ") and line.endswith("; run `cflkit data mnist`\n")
     assert line.count("\n") == 1 and not (tmp_path / "out").exists()

@@ -47,8 +47,6 @@ def model_of(name):
     return Model(deep.get(name) or (lambda: build(name, SHAPE, CLASSES)))
 
 
-
-
 def table(model, k, seed=0):
     return torch.stack([model.init(seed + j) for j in range(k)])
 
@@ -110,7 +108,6 @@ def test_equals_torch(batch_size, momentum):
     found = trainer.sgd(start, data).row(0)
     net = model.bound(start.clone())
     theirs = torch.optim.SGD(net.parameters(), lr=0.1, weight_decay=0.1, **momentum)
-
 
     for batch in optimiser.batches(5, rng.generator(1, 1, 0, "batches")):
         x, y = data[0]

@@ -38,11 +38,15 @@ def test_decimals_and_signs_are_set_by_column():
     assert table._repr_markdown_().splitlines()[-1] == "| a | 1.2 | +1.25 |"
 
 
-def test_a_frame_is_shown_by_its_index_and_what_a_row_lacks_is_a_dash():
-    frame = pd.DataFrame({"x": [1.0, 2.0]}, index=["a", "b"])
-    assert shown.Table(frame, 0)._repr_markdown_().splitlines()[2:] == ["| a | 1 |", "| b | 2 |"]
-    table = shown.Table({"a": {"x": 1}, "b": {"y": "z"}})
-    assert table._repr_markdown_().splitlines()[1:] == ["| --- | ---: | --- |", "| a | 1 | – |", "| b | – | z |"]
+def test_what_a_row_lacks_is_a_dash_and_a_bar_ends_no_cell():
+    table = shown.Table({"a": {"x": 1}, "b|c": {"y": "|z|"}})
+    assert table._repr_markdown_().splitlines()[1:] == [
+        "| --- | ---: | --- |", "| a | 1 | – |", r"| b\|c | – | \|z\| |"]  # fmt: skip
+
+
+def test_a_frame_is_refused_whose_integers_would_become_floats_and_whose_rows_could_be_lost():
+    with pytest.raises(ValueError, match=r'must be a mapping .* `frame.to_dict\("index"\)`'):
+        shown.Table(pd.DataFrame({"clients": [40], "accuracy": [0.5]}, index=["a"]))
 
 
 def test_a_table_without_rows_is_refused():

@@ -186,9 +186,10 @@ def test_chunk_and_trainer_change_a_result_by_rounding_at_most(
 ):
     settings = settings_of_a_run | {"model": model(variant), "rounds": 2, "evaluate_every": 9}
     usual = simulate(make(variant, fed), fed, **settings, trainer="lean")
-    together, calls = Stacked.train, []
+    simulation = Simulation(make(variant, fed), fed, **settings, trainer=trainer, chunk=5)
+    together, calls = Stacked.train, []  # from here on: a network is tried before
     monkeypatch.setattr(Stacked, "train", lambda *a: calls.append(1) or together(*a))
-    other = simulate(make(variant, fed), fed, **settings, trainer=trainer, chunk=5)
+    other = simulation.run()
     assert bool(calls) == (trainer == "stacked" and variant not in LEAN)
     assert set(usual.server) == set(other.server)
     for name, value in usual.server.items():

@@ -1,18 +1,13 @@
-"""Every chapter of a paper is built alike: the answer first, then the idea, and no more than a session can hold."""
+"""Every chapter of a paper is built alike: the idea and its picture first, then the finding."""
 
-import json
 import re
 
 import pytest
+import reading
 
-from cflkit.workbook import notebooks, parameters, reading
+from cflkit.workbook import notebooks, parameters
 from cflkit.workbook.evidence import CHAPTERS
 
-SECTIONS = [
-    "The idea", "The algorithm beside its code", "A demonstration on digits", "Measured beside printed",
-    "What differs from the paper", "What differed, and why", "Exercises", "Questions to recall",
-]  # fmt: skip
-WORDS = 3000
 COLUMNS = 88
 
 
@@ -22,23 +17,6 @@ def cells(name, kind):
 
 def text(name):
     return reading.prose(notebooks.chapter(name))
-
-
-def test_what_is_folded_is_not_counted():
-    text = "one two\n:::{admonition} three\n:class: dropdown\nfour\n:::\nfive\n\n## Exercises\nsix"
-    assert reading.words(text) == 3
-
-
-def test_reading_times_are_counted_section_by_section(tmp_path, monkeypatch):
-    path = tmp_path / "one.ipynb"
-    prose = "# T\n" + "a " * 100 + "\n## B\n" + "b " * 249
-    cell = {"cell_type": "markdown", "metadata": {}, "source": f"{prose}\n## Exercises\n" + "c " * 500}
-    path.write_text(json.dumps({"cells": [cell], "metadata": {}, "nbformat": 4, "nbformat_minor": 5}))
-    assert reading.sections(path) == {"B": 2} and reading.minutes(path) == 4
-    monkeypatch.setattr(notebooks, "TIMES", tmp_path)
-    assert reading.told(path) == "Reading takes about 4 minutes: *B* 2. Exercises come on top.\n"
-    (tmp_path / "one.json").write_text('{"seconds": 71.6, "date": "2026-01-02", "processor": "P"}')
-    assert reading.told(path).endswith("The notebook took 72 seconds of one core of P, on 2026-01-02.\n")
 
 
 @pytest.mark.parametrize("path", notebooks.chapters(), ids=lambda path: path.stem)
@@ -54,17 +32,15 @@ def test_what_a_chapter_shows_unasked_is_a_slide(name):
 
 
 @pytest.mark.parametrize("name", CHAPTERS)
-def test_a_chapter_opens_with_the_answer_and_goes_the_same_way(name):
-    opening = parameters.code(cells(name, "markdown")[0])
-    places = [opening.find(f"_generated/{name}_{part}.md") for part in ("finding", "dots", "diagram")]
-    assert -1 < places[0] < places[1] < opening.index("\n## The idea") < places[2]
-    titles = re.findall(r"^## (.+)$", text(name), re.MULTILINE)
-    assert [title for title in titles if title in SECTIONS] == SECTIONS
+def test_a_chapter_opens_with_the_idea_and_its_picture_then_the_finding(name):
+    prose = text(name)
+    idea, picture = prose.index("\n## The idea"), prose.index(f"_generated/{name}_diagram.md")
+    found, code = prose.index("{finding}"), prose.index("{literalinclude}")
+    assert idea < picture < found < code < prose.index("\n## Exercises")
 
 
 @pytest.mark.parametrize("name", [*CHAPTERS, "foundations", "baselines"])
-def test_a_chapter_fits_a_session(name):
-    assert reading.words(text(name)) <= WORDS
+def test_code_fits_the_page(name):
     lines = [line for cell in cells(name, "code") for line in parameters.code(cell).splitlines()]
     assert [line for line in lines if len(line) > COLUMNS] == []
 

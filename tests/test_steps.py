@@ -9,11 +9,15 @@ import subprocess
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
+import histories
+import icons
+import pictures
 import pytest
+import steps
 import torch
+from panel import Panel
 
-from cflkit.workbook import histories, pictures, places, steps, svg
-from cflkit.workbook.panel import Panel
+from cflkit.workbook import places
 
 NAMES = list(pictures.PICTURES)
 STATIC = places.BOOK / "_static"
@@ -85,7 +89,7 @@ def test_no_text_of_a_chart_leaves_it(name, made):
         for text in chart.iter(f"{SVG}text"):
             kind = text.get("class").split()
             size, x = 14 if "who" in kind else 12, float(text.get("x"))
-            long = svg.width(text.text or "", size)
+            long = icons.width(text.text or "", size)
             left = x - long * (1 if "end" in kind else 0.5 if "middle" in kind else 0)
             assert left >= -6 and left + long <= across + 6, text.text
 

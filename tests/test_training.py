@@ -347,7 +347,7 @@ def test_randomness_belongs_to_seed_round_and_client_alone(make, ragged):
     twins = Data(fed.train.take([0, 0]), [0, 1], Pixels(fed, model), 10)
     assert torch.equal(*train.sgd(start, twins)) is False  # clients draw their batches apart,
     a, b = Tensors(model, SGD(0.1, epochs=2), SEED, ROUND).sgd(start, twins)
-    assert torch.equal(a, b) is not model.has_dropout  # and their dropout
+    assert torch.equal(a, b) is not model.draws  # and their dropout
 
 
 def test_precision_follows_the_model(ragged):

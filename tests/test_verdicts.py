@@ -5,12 +5,13 @@ import os
 from datetime import date
 from pathlib import Path
 
+import pages
 import pytest
 import torch
 import yaml
 from made import record
 
-from cflkit.workbook import ledger, marks, pages, papers, protocols, records, schema, titles, verdicts
+from cflkit.workbook import ledger, marks, papers, protocols, records, schema, titles, verdicts
 
 ROOT = Path(__file__).resolve().parents[1]
 P = "mdicfl_rotmnist_r100"

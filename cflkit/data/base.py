@@ -3,7 +3,6 @@
 import json
 from collections.abc import Sequence
 from dataclasses import MISSING, asdict, dataclass, fields
-from numbers import Integral
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
@@ -17,6 +16,7 @@ from cflkit.checks import (
     Range,
     Some,
     declared,
+    enough_memory,
     known,
     parameters,
     require,
@@ -66,8 +66,8 @@ class Builder(Checked):
 
     def __post_init__(self):
         super().__post_init__()
-        for field in fields(self):  # a NumPy integer would have a stream of its own, and JSON knows none
-            object.__setattr__(self, field.name, _plain(getattr(self, field.name)))
+        for field in fields(self):  # a list could be changed afterwards
+            object.__setattr__(self, field.name, _frozen(getattr(self, field.name)))
         require(not self.pooled or self.test == "own", "test", self.test, "'own' when pooled")
 
     @classmethod
@@ -80,7 +80,8 @@ class Builder(Checked):
             require(option in options or default is not MISSING, option, None, f"given: {allowed}")
         builder = cls(**options)
         declared("images", images, Some[Images] if builder.joins else Images)
-        return builder.make(images)
+        with enough_memory(f"{cls.name} federation"):
+            return builder.make(images)
 
     def make(self, images: Images) -> Federation:
         """Divide images that are known to be such."""
@@ -134,13 +135,10 @@ class Builder(Checked):
         return self.federation(atlas, sets, self.given_tests(atlas), np.zeros(len(sets), int))
 
 
-def _plain(value):
-    """Return a checked value as Python's own: tuples, integers and floats."""
-    if value is None or isinstance(value, bool | str):
-        return value
-    if isinstance(value, Sequence):
-        return tuple(map(_plain, value))
-    return int(value) if isinstance(value, Integral) else float(value)
+def _frozen(value):
+    """Return a checked value with tuples in place of all sequences."""
+    listed = isinstance(value, Sequence) and not isinstance(value, str)
+    return tuple(map(_frozen, value)) if listed else value
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,10 +203,13 @@ def deal_domains(
         sets = []
         for d, m in enumerate(counts):
             key = (seed, purpose, d)
+            stock = atlas.stock(d, rows)
+            held = f"one of its labels, {atlas.domains[d].labels}".replace(", None", "")
+            require(len(stock) > 0, f"images of cluster {d}", 0, f"1 or more; no image has {held}")
             if alpha is None and not overlap:
-                sets += cut(atlas.stock(d, rows), m, size, *key)
+                sets += cut(stock, m, size, *key)
                 continue
-            strata, law = [atlas.stock(d, rows)], [np.ones(1)] * m
+            strata, law = [stock], [np.ones(1)] * m
             if alpha is not None:  # a client has one law, for training and for test
                 strata = atlas.by_label(d, rows)
                 law = laws(alpha, convention, len(strata), m, seed, d)

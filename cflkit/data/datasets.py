@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cflkit.checks import declared, require
+from cflkit.checks import Positive, declared, plain, require
 from cflkit.data.download import reading, within_limit
 from cflkit.rng import generator
 
@@ -28,8 +28,8 @@ def _read(name: str, root: Path, file: str, parse: Callable[[Path], Any]) -> Any
     """Parse one file of a dataset; one line says that it is absent, or damaged."""
     path = root / file
     if not path.exists():
-        raise FileNotFoundError(f"{name}: no {file} in {root}; run `cflkit fetch {name}`")
-    with reading(path, f"fetch it again (`cflkit fetch {name}`)"):
+        raise FileNotFoundError(f"{name}: no {file} in {root}; run `cflkit data {name}`")
+    with reading(path, f"fetch it again (`cflkit data {name}`)"):
         return parse(path)
 
 
@@ -199,7 +199,7 @@ def _leaf(name: str, root: Path, classes: int, decode: Callable[[list], np.ndarr
     for part in ("train", "test"):
         files = sorted((root / name / part).glob("*.json"))
         if not files:
-            raise FileNotFoundError(f"{name}: no {part}/*.json in {root / name}; run `cflkit fetch {name}`")
+            raise FileNotFoundError(f"{name}: no {part}/*.json in {root / name}; run `cflkit data {name}`")
         for path in files:
             _read(name, root, str(path.relative_to(root)), add)
     _, number = np.unique(users, return_inverse=True)
@@ -209,7 +209,7 @@ def _leaf(name: str, root: Path, classes: int, decode: Callable[[list], np.ndarr
 def _femnist_leaf(root: Path) -> Columns:
     """FEMNIST as LEAF writes it: 784 floats in [0, 1] a picture, the white background 1."""
     return _leaf("femnist_leaf", root, 62,
-                 lambda x: to_bytes(np.array(x, np.float32).reshape(-1, 28, 28), "femnist_leaf"))
+                 lambda x: to_bytes(np.array(x, np.float32).reshape(-1, 28, 28), "femnist_leaf", 1)[0])
 
 
 def _celeba_leaf(root: Path) -> Columns:
@@ -219,15 +219,55 @@ def _celeba_leaf(root: Path) -> Columns:
     return columns | {"x": _faces("celeba_leaf", root, files)}
 
 
-def to_bytes(values: np.ndarray, name: str) -> np.ndarray:
-    """Return pixels as uint8: bytes and integers in 0..255 as they are, floats in [0, 1] times 255."""
-    if values.dtype == np.uint8:
-        return values
+def to_bytes(values: np.ndarray, name: str, scale: float | None = None) -> tuple[np.ndarray, float]:
+    """Return pixels as uint8, and which of them means 1.
+
+    Integers stay as they are if `scale` is at most 255, and other values are brought to 0..255 and rounded.
+
+    Parameters
+    ----------
+    values : array
+        Integers or floats from 0 to `scale`.
+    name : str
+        Whose they are.
+    scale : float, optional
+        The value that means 1; 255 for integers and 1 for floats if None, unless all pixels stay far below that.
+
+    Raises
+    ------
+    ValueError
+        If a pixel is out of range, or what it means would be a guess.
+    """
+    declared(f"{name}: scale", scale, Positive | None)
     require(values.dtype.kind in "iuf", f"{name}: x.dtype", str(values.dtype), "uint8, an integer or a float")
-    top = 1 if values.dtype.kind == "f" else 255
+    whole = values.dtype.kind != "f"
+    top = scale or (255 if whole else 1)
     wrong = values[~((values >= 0) & (values <= top))]  # also catches NaN
-    require(wrong.size == 0, f"{name}: x", wrong[:1].tolist(), f"in [0, {top}] for {values.dtype} pixels")
-    return np.rint(values * np.float32(255 / top)).astype(np.uint8)
+    allowed = f"in [0, {top:g}] for {values.dtype} pixels" + ", or scale the value that means 1" * (scale is None)
+    require(wrong.size == 0, f"{name}: x", wrong[:1].tolist(), allowed)
+    largest = values.max(initial=0)
+    allowed = f"given, as no pixel is above {largest:.4g}: the value that means 1, such as {largest:.4g}, or {top}"
+    require(scale is not None or largest == 0 or largest > top / 2, f"{name}: scale", scale, allowed)
+    if whole and top <= 255:
+        return values.astype(np.uint8, copy=False), float(top)
+    return np.rint(values * np.float32(255 / top)).astype(np.uint8), 255.0
+
+
+def count_labels(y: np.ndarray, name: str) -> int:
+    """Return how many labels there are, one more than the largest; each must have a picture, or they are ids.
+
+    Raises
+    ------
+    ValueError
+        Naming the first label without a picture.
+    """
+    there = np.unique(y)
+    dense = len(there) == 0 or there[0] < 0 or there[-1] == len(there) - 1
+    missing = 0 if dense else int(np.flatnonzero(there != np.arange(len(there)))[0])
+    allowed = (f"0..{len(there) - 1}, as there are {len(there)} of them and label {missing} has no picture "
+               "(np.unique(y, return_inverse=True)[1] numbers them), or classes given")  # fmt: skip
+    require(dense, f"{name}: y", [*there[:3].tolist(), "..."], allowed)
+    return int(there[-1]) + 1 if len(there) else 1
 
 
 def check_columns(arrays: Mapping[str, np.ndarray], n: int, name: str) -> None:
@@ -239,7 +279,7 @@ def check_columns(arrays: Mapping[str, np.ndarray], n: int, name: str) -> None:
             require(ok, f"{name}: {key}", f"{arrays[key].dtype}{list(arrays[key].shape)}", f"{n} {what}")
 
 
-def npz(path: Path, classes: int | None = None) -> Columns:
+def npz(path: Path, classes: int | None = None, scale: float | None = None) -> Columns:
     """Read a ``.npz``; :func:`cflkit.data.images.load` says what it holds."""
     with reading(path, "make it again"):
         with zipfile.ZipFile(path) as archive:
@@ -253,12 +293,13 @@ def npz(path: Path, classes: int | None = None) -> Columns:
     n = len(x)
     check_columns(arrays, n, str(path))
     columns = {key: arrays.pop(key) for key in ("y", "train", "user") if key in arrays}
-    stored = arrays.pop("classes", None)
+    stored, means_one = arrays.pop("classes", None), plain(arrays.pop("scale", None))
     if classes is None:
-        classes = int(columns["y"].max(initial=0)) + 1 if stored is None else stored.tolist()
+        classes = count_labels(columns["y"], str(path)) if stored is None else stored.tolist()
     extra = {k: v for k, v in arrays.items() if v.shape[:1] == (n,) and v.dtype.kind in "biuf"}
-    x = to_bytes(x, str(path))
-    return columns | {"x": x.transpose(0, 3, 1, 2) if colour else x, "classes": classes, "extra": extra}
+    x, scale = to_bytes(x, str(path), means_one if scale is None else scale)
+    x = x.transpose(0, 3, 1, 2) if colour else x
+    return columns | {"x": x, "classes": classes, "scale": scale, "extra": extra}
 
 
 @dataclass(frozen=True)

@@ -103,7 +103,7 @@ class Federation(Checked):
     train : Samples
         One set per client.
     test : Samples
-        One set per test distribution, over pixels no client holds.
+        One set per test distribution, over rows no client holds; :meth:`copies` counts equal pixels in other rows.
     test_of : Tensor
         ``(N,)`` int64, the test set that has each client's true distribution.
     cluster : Tensor or None
@@ -160,6 +160,16 @@ class Federation(Checked):
         client = torch.arange(self.clients).repeat_interleave(self.train.sizes)
         cells = torch.bincount(client * self.classes + self.train.y, minlength=self.clients * self.classes)
         return cells.view(self.clients, self.classes)
+
+    def copies(self) -> int:
+        """Count the test pictures, each once, that are to the last pixel one that a client trains on.
+
+        Clients hold no row that they are tested on, but a dataset may have one picture in several rows.
+        """
+        def held(part: Samples) -> set[bytes]:
+            return {picture.tobytes() for picture in part.pool[part.index.unique()].numpy()}
+
+        return len(held(self.test) & held(self.train))
 
     def validating(self) -> "Federation":
         """Return the federation whose clients are tested on their validation data, to choose parameters on.

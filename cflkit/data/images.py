@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cflkit.checks import Checked, Count, Positive, declared, known, require
+from cflkit.checks import Checked, Count, Positive, declared, known, plain, require
 from cflkit.data import datasets, download
 from cflkit.data.datasets import DATASETS
 
@@ -97,13 +97,13 @@ def load(name: str | Path, root: str | Path | None = None, **options) -> Images:
     name : str
         One of :func:`names`; or the name of a ``.npz`` in the root; or a path ending in ``.npz``. Such a file
         holds `x` (``(n, H, W)`` or ``(n, H, W, 3)``), `y` and `train`. It may hold `user`, `cluster` (the true
-        cluster of each picture's user, which :class:`~cflkit.data.builders.ByUser` passes on) and `classes`. Any
-        further numeric array with n rows goes to `extra`, as `cluster` does.
+        cluster of each picture's user, which :class:`~cflkit.data.builders.ByUser` passes on), `classes` and
+        `scale`. Any further numeric array with n rows goes to `extra`, as `cluster` does.
     root : path, optional
         Where datasets lie. Default: ``$CFLKIT_DATA``, else ``~/.cache/cflkit``.
     **options
-        ``split`` for emnist ("byclass", "bymerge", "balanced", "letters", "digits", "mnist"); ``classes`` for
-        a ``.npz`` (default: its own `classes`, else the largest label + 1).
+        ``split`` for emnist ("byclass", "bymerge", "balanced", "letters", "digits", "mnist"); for a ``.npz``
+        ``classes`` and ``scale``, as for :func:`of` (default: its own).
 
     Raises
     ------
@@ -146,13 +146,16 @@ def _images(name: str, columns: datasets.Columns, source: str | dict) -> Images:
 def of(
     x: Tensor | np.ndarray, y: Tensor | np.ndarray, user: Tensor | np.ndarray | None = None, *,
     train: Tensor | np.ndarray | None = None, cluster: Tensor | np.ndarray | None = None, name: str = "own",
+    scale: float | None = None, classes: int | None = None,
 ) -> Images:
     """Make images of what is in memory already; a builder's configuration cannot load them again.
+
+    :func:`describe` shows what was understood.
 
     Parameters
     ----------
     x : Tensor or array
-        Grey ``(n, H, W)`` or ``(n, C, H, W)``: bytes, integers in 0..255, or floats in [0, 1].
+        Grey ``(n, H, W)`` or ``(n, C, H, W)``: bytes, or integers or floats, which are rounded to 256 levels.
     y : Tensor or array
         ``(n,)`` labels, from 0 on.
     user : Tensor or array, optional
@@ -163,21 +166,94 @@ def of(
         ``(n,)`` integers: the true cluster of each picture's user.
     name : str
         What to call them.
+    scale : float, optional
+        The pixel value that means 1. If None, 255 for integers and 1 for floats; it must be given where no pixel is
+        above half of that.
+    classes : int, optional
+        Number of labels; must be given where one of them has no picture.
 
     Raises
     ------
     ValueError
-        If a pixel, a label, a shape or a kind of number is not allowed; one line.
+        If a pixel, a label, a shape or a kind of number is not allowed, or would have to be guessed; one line.
     """
+    declared("classes", plain(classes), Count | None)
     arrays = {"x": x, "y": y, "user": user, "train": train, "cluster": cluster}
-    arrays = {key: np.asarray(value) for key, value in arrays.items() if value is not None}
-    shape = arrays["x"].shape
-    last = len(shape) == 4 and shape[1] not in (1, 3) and shape[3] in (1, 3)
-    require(not last, f"{name}: x.shape", shape, "(n, H, W) or (n, C, H, W), channels before rows and columns")
+    arrays = {key: _array(f"{name}: {key}", value) for key, value in arrays.items() if value is not None}
+    _need_channels_first(name, arrays["x"])
     datasets.check_columns(arrays, len(arrays["x"]), name)
     extra = {"cluster": arrays.pop("cluster")} if "cluster" in arrays else {}
-    arrays = {"train": np.ones(len(arrays["y"]), bool)} | arrays | {"x": datasets.to_bytes(arrays["x"], name)}
-    return _images(name, arrays | {"classes": int(arrays["y"].max(initial=0)) + 1, "extra": extra}, name)
+    arrays["x"], scale = datasets.to_bytes(arrays["x"], name, plain(scale))
+    classes = datasets.count_labels(arrays["y"], name) if classes is None else plain(classes)
+    columns = {"train": np.ones(len(arrays["y"]), bool)} | arrays
+    return _images(name, columns | {"classes": classes, "scale": scale, "extra": extra}, name)
+
+
+def _array(name: str, value: Tensor | np.ndarray) -> np.ndarray:
+    """A tensor of any kind and place, or what NumPy takes for an array."""
+    require(not np.ma.isMaskedArray(value), name, "a masked array", "whole: what is masked would be shown")
+    try:
+        if isinstance(value, Tensor):
+            value = value.detach().to_dense().cpu()
+            known = not value.is_floating_point() or value.dtype in (torch.float16, torch.float32, torch.float64)
+            value = value.numpy() if known else value.float().numpy()
+        return np.asarray(value)
+    except (ValueError, TypeError, RuntimeError) as error:
+        line = f"{name} = {type(value).__name__}: must be a tensor or an array of numbers"
+        raise ValueError(f"{line}; {str(error).partition(chr(10))[0]}") from error
+
+
+def _need_channels_first(name: str, x: np.ndarray) -> None:
+    """Refuse channels behind rows and columns, and an alpha channel that says nothing."""
+    if x.ndim == 4:
+        what, colours = f"{name}: x.shape", (1, 3)
+        last = (x.shape[1] not in colours and x.shape[3] in colours) or (x.shape[1] > 4 and x.shape[3] <= 4)
+        require(not last, what, x.shape, "(n, H, W) or (n, C, H, W), channels before rows and columns")
+        alpha = x.shape[1] in (2, 4) and x.size and np.ptp(x[:, -1]) == 0
+        require(not alpha, what, x.shape, "without the last channel, which is the same everywhere (alpha)")
+
+
+def describe(images: Images) -> tuple[dict[str, Any], np.ndarray]:
+    """Return what was understood of images: facts, and nine pictures to look at.
+
+    Returns
+    -------
+    facts : dict
+        ``name``; ``pictures``, and how many of them ``train``; ``shape`` (C, H, W); ``scale``, and the ``darkest``
+        and ``brightest`` pixel as a model sees them; ``labels``, the number of pictures of each; ``users``, how
+        many or None; ``copies``, pictures that are those of an earlier row to the last pixel, and
+        ``copies_in_test``, test pictures that are also trained on; ``rows`` and ``shown``, rows and labels of the
+        nine.
+    mosaic : array (3 H, 3 W) or (3 H, 3 W, 3) of float
+        The nine, row by row, as a model sees them: 0 is dark and 1 is light. They are evenly spaced when all are
+        ordered by label; black where there are fewer. Of other than 1 or 3 channels the first is shown.
+    """
+    declared("images", images, Images)
+    n, (channels, height, width) = len(images), images.shape
+    pictures = [row.tobytes() for row in images.x.numpy()]
+    train = images.train.tolist()
+    trained = {picture for picture, used in zip(pictures, train, strict=True) if used}
+    order = np.argsort(images.y.numpy(), kind="stable")
+    rows = order[np.linspace(0, n - 1, min(n, 9)).round().astype(int)]
+    facts = {
+        "name": images.name,
+        "pictures": n,
+        "train": sum(train),
+        "shape": images.shape,
+        "scale": images.scale,
+        "darkest": int(images.x.min()) / images.scale,
+        "brightest": int(images.x.max()) / images.scale,
+        "labels": torch.bincount(images.y, minlength=images.classes).tolist(),
+        "users": None if images.user is None else len(images.user.unique()),
+        "copies": n - len(set(pictures)),
+        "copies_in_test": sum(not used and p in trained for p, used in zip(pictures, train, strict=True)),
+        "rows": rows.tolist(),
+        "shown": images.y[rows].tolist(),
+    }
+    shown = np.zeros((9, height, width, 3 if channels == 3 else 1))
+    shown[: len(rows)] = images.x[rows][:, : shown.shape[3]].permute(0, 2, 3, 1).numpy() / images.scale
+    mosaic = shown.reshape(3, 3, height, width, -1).swapaxes(1, 2).reshape(3 * height, 3 * width, -1)
+    return facts, mosaic if channels == 3 else mosaic[..., 0]
 
 
 def names() -> list[str]:

@@ -78,6 +78,7 @@ class Checkpoint:
             "server": history.server,
             "memory": history.memory.state(),
         }
+        state["checksum"] = checksum(state)
         partial = self.folder / "state.pt.part"
         with writing(partial), open(partial, "wb") as file:
             torch.save(state, file)
@@ -97,7 +98,8 @@ class Checkpoint:
             return None
         state = self._read(file)
         theirs = state["config"]
-        for name, was, now in _changed(theirs, self.config):
+        changed = sorted(_changed(theirs, self.config), key=lambda change: change[0] != "method.name")
+        for name, was, now in changed:  # of another method every parameter differs, which says less than its name
             line = f"of this configuration; {name} was {was} and is now {now}"
             require(name == "rounds", "checkpoint", str(file), line)
         done, wanted = len(state["rounds"]) - 1, self.config["rounds"]
@@ -116,18 +118,37 @@ class Checkpoint:
         def home(storage, where: str):  # what was on a GPU goes to this run's; what was not stays
             return storage if where == "cpu" else storage.to(device=self.device)
 
-        state, damage = {}, (OSError, EOFError, RuntimeError, ValueError, LookupError, TypeError)
+        state, damage = {}, (OSError, EOFError, RuntimeError, ValueError, LookupError, TypeError, AttributeError)
         with contextlib.suppress(*damage, pickle.UnpicklingError, zipfile.BadZipFile):
             with zipfile.ZipFile(file) as archive:
                 whole = archive.testzip() is None  # torch.load does not look at the checksums
-            if whole:
-                kept = torch.load(file, map_location=home, weights_only=True)
+            kept = torch.load(file, map_location=home, weights_only=True) if whole else {}
+            if kept.pop("checksum", "") == checksum(kept):  # the archive's own do not see what PyTorch wrote anew
                 state = kept | {name: json.loads(kept[name]) for name in ("config", "rounds")}
         parts = {"config": dict, "network": dict, "rounds": list, "seconds": list, "server": dict, "memory": dict}
         ok = all(isinstance(state.get(name), kind) for name, kind in parts.items())
         require(ok and 0 < len(state["rounds"]) == len(state["seconds"]), "checkpoint", str(file),
                 "a whole checkpoint; delete this one to start anew")  # fmt: skip
         return state
+
+
+def checksum(state: object) -> str:
+    """Hash of all that a checkpoint holds: names, numbers, and the kind, shape and bytes of every tensor."""
+    total = hashlib.blake2b(digest_size=16)
+
+    def add(value: object) -> None:
+        if isinstance(value, Tensor):
+            total.update(f"{value.dtype}{list(value.shape)}".encode())
+            total.update(value.detach().cpu().reshape(-1).view(torch.uint8).numpy())
+        elif isinstance(value, dict | list | tuple):
+            total.update(f"{type(value).__name__}{len(value)}".encode())
+            for part in value.items() if isinstance(value, dict) else value:
+                add(part)
+        else:
+            total.update(f"{value!r};".encode())
+
+    add(state)
+    return total.hexdigest()
 
 
 def _changed(old: dict, new: dict, within: str = "") -> Iterator[tuple[str, object, object]]:

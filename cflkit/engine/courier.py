@@ -92,7 +92,6 @@ class Store:
 
 
 store = Store()
-_alone = threading.Lock()  # networks with dropout draw from one generator
 
 
 def perform(task: bytes, names: Sequence[str], along: dict[str, bytes]) -> bytes | list[str]:
@@ -105,8 +104,7 @@ def perform(task: bytes, names: Sequence[str], along: dict[str, bytes]) -> bytes
     memory = Memory()
     memory.restore(rows)
     own = ChunkMemory(memory, clients, round, site.model.device)
-    with _alone if site.model.has_dropout else contextlib.nullcontext():
-        uploads = work(received, own, site.data(clients), site.local(round))
+    uploads = work(received, own, site.data(clients), site.local(round))
     anew = {
         name: {client: row for client, row in kept.items() if row is not rows.get(name, {}).get(client)}
         for name, kept in memory.rows.items()

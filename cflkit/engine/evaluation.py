@@ -67,6 +67,8 @@ class Scorer:
 
     def confusions(self, served: Pick | Rows | Tensor, clients: Tensor) -> np.ndarray:
         """One confusion matrix a client (m, C, C) of the model that serves it, on its own test set."""
+        ok = isinstance(served, Pick | Rows | Tensor) and len(served) == len(clients)
+        require(ok, "models that are served", served, f"a tensor, Rows or Pick of {len(clients)}, one a client")
         sets = self.federation.test_of[clients].tolist()
         if not isinstance(served, Pick):
             return np.stack([self.confusion(v, s) for v, s in zip(served, sets, strict=True)])

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 def _from_intel() -> bool:
     """Whether the processor is one of Intel's."""
     info = Path("/proc/cpuinfo")
-    return "GenuineIntel" in (info.read_text() if info.exists() else platform.processor())
+    return "GenuineIntel" in (info.read_text("utf-8") if info.exists() else platform.processor())
 
 
 def _mkl_is_fast() -> bool:
@@ -77,9 +77,9 @@ class Linear(nn.Linear):
 
     @classmethod
     def over(cls, layer: nn.Linear) -> "Linear":
-        """The same layer, over the same weights."""
-        new = cls(layer.in_features, layer.out_features, layer.bias is not None, device="meta")
-        new.weight, new.bias = layer.weight, layer.bias
+        """The same layer, over the same weights, with all that hooks on to it."""
+        new = cls.__new__(cls)
+        new.__dict__ = dict(layer.__dict__)
         return new
 
     def forward(self, x: Tensor) -> Tensor:

@@ -3,9 +3,13 @@
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pandas as pd
+from torch import Tensor, nn
 
+from cflkit.checks import require
 from cflkit.engine.memory import Memory, writing
 
 
@@ -23,12 +27,48 @@ class History:
         The server's final state.
     memory : Memory
         What clients kept.
+    run : Simulation, optional
+        Where it comes from, in the process that ran it: it knows the network, and who is served by which vector.
     """
 
     rounds: list[dict] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
     server: dict = field(default_factory=dict)
     memory: Memory = field(default_factory=Memory)
+    run: Any = field(default=None, repr=False, compare=False)
+
+    def __getstate__(self) -> dict:
+        """Another process gets the numbers, not all that it took to make them."""
+        return self.__dict__ | {"run": None}
+
+    def models(self, clients: Tensor | None = None, personal: bool = False) -> list[nn.Module]:
+        """The trained networks, one a client, ready to be evaluated; clients that share a model share its network.
+
+        Parameters
+        ----------
+        clients : Tensor (m,) of int64, optional
+            Whose; all clients' if None.
+        personal : bool
+            Those that clients keep for themselves, in place of those that serve them.
+
+        Raises
+        ------
+        ValueError
+            If the method has no such models, or predicts in another way than by one network; if the run was another
+            process's.
+        """
+        return self._here().models(self, clients, personal)
+
+    def confusions(self, clients: Tensor | None = None) -> np.ndarray:
+        """Confusion matrices (m, C, C), rows true and columns predicted, of what serves each of `clients`.
+
+        Parameters and errors are those of :meth:`models`.
+        """
+        return self._here().confusions(self, clients)
+
+    def _here(self):
+        require(self.run is not None, "run", None, "that of this process, which knows the network")
+        return self.run
 
     @property
     def final(self) -> dict:

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor, nn
 
 from cflkit import rng
+from cflkit.checks import require
 from cflkit.data.federation import Samples
 from cflkit.engine.clients import Data, Pixels
-from cflkit.engine.rows import Part, Rowwise
+from cflkit.engine.rows import Part, Pick, Rowwise
 from cflkit.engine.sgd import SGD, Prox, cross_entropy
 from cflkit.engine.trainer import Trainer, Work, covered
 from cflkit.models.flat import Model
@@ -69,6 +70,11 @@ class Local:
         model : Model, optional
             In place of the run's.
 
+        Raises
+        ------
+        ValueError
+            If vectors are not of the model's length, or neither one nor m.
+
         Returns
         -------
         Part (m, P)
@@ -76,8 +82,12 @@ class Local:
         """
         optimiser, model = optimiser or self.optimiser, model or self.model
         prox = [p for p in prox if p.weight != 0 and (p.span is None or p.span.start < p.span.stop)]
+        _need_vectors("start", start, len(data), model)
         for term in prox:
+            _need_vectors("anchor", term.anchor, len(data), model)
             covered(model, term.span)  # refuses a span that cuts a parameter, whichever trainer runs
+        if shift is not None:
+            _need_vectors("shift", shift, len(data), model)
         batches = [
             optimiser.batches(int(n), rng.generator(self.seed, self.round, client, "batches"))
             for n, client in zip(data.sizes, data.clients, strict=True)
@@ -97,11 +107,19 @@ class Local:
 
     def gradient(self, at: Rowwise, data: Data) -> Part:
         """Full-batch gradient (m, P) of each client's mean loss at `at`; zero on what is not trained."""
+        _need_vectors("at", at, len(data), self.model)
         work = Work(self.model, data, at, self.optimiser, keys=(self.seed, self.round))
         return self._trainer(work).gradient(work)
 
     def _trainer(self, work: Work) -> Trainer:
         return next(trainer for trainer in self.trainers if trainer.supports(work))
+
+
+def _need_vectors(name: str, given: Rowwise, m: int, model: Model) -> None:
+    """Require one vector of the model's length for all of `m` clients, or one of each."""
+    shape = (len(given), *given.table.shape[1:]) if isinstance(given, Pick) else tuple(given.shape)
+    ok = shape in ((model.size,), (m, model.size))
+    require(ok, f"shape of {name}", shape, f"({model.size},) or ({m}, {model.size}): one vector, or one a client")
 
 
 @dataclass(frozen=True)

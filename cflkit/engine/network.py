@@ -4,6 +4,7 @@ In process the network is the simulator; over machines it would be a send and a 
 where floats are counted, so traffic is measured from the messages and not from a formula.
 """
 
+import math
 import tempfile
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
@@ -165,17 +166,20 @@ class Network:
         Raises
         ------
         ValueError
-            If one of the clients has not arrived yet.
+            If clients are not there, or have not arrived yet; if weights of a mean are negative or all 0; if a
+            client's part does not return a dict with a row of each client under each name.
         """
         self._need_present(clients)
         down, per_client, known = down or {}, per_client or {}, known or {}
+        for name, rows in per_client.items():
+            require(len(rows) == len(clients), f"rows of {name}", len(rows), f"{len(clients)}, one of each client")
 
         def received(here: slice) -> dict:
             own = {k: v.take(here) if isinstance(v, Pick) else v[here] for k, v in per_client.items()}
             return {**known, **down, **own}
 
         tables = [v.table for v in per_client.values() if isinstance(v, Pick)]
-        arriving = _Arriving(mean or {})
+        arriving = _Arriving(work, len(clients), mean or {})
         for here, uploads in self._in_turn(clients, work, received, [*known.values(), *down.values(), *tables]):
             arriving.add(uploads, here)
         if len(clients):
@@ -199,11 +203,12 @@ class Network:
         receives `start` (P,). Otherwise as :meth:`call`.
         """
         self._need_present(clients)
-        down, arriving = down or {}, _Arriving(mean or {})
+        down, arriving = down or {}, _Arriving(work, len(clients), mean or {})
         current = start
         for i in range(len(clients)):
             here = slice(i, i + 1)
-            uploads = self._work(clients[here], work, {**down, carry: current})
+            uploads = arriving.checked(self._work(clients[here], work, {**down, carry: current}), 1)
+            require(carry in uploads, arriving.who, list(uploads), f"a dict with {carry!r}, which is passed on")
             current = part(uploads[carry]).row(0)
             arriving.add({**uploads, carry: Dense(current[None])}, here)
         self.down += sum(v.numel() for v in (start, *down.values())) * len(clients)
@@ -211,7 +216,12 @@ class Network:
         return Uploads(arriving.rows(), clients, self.task.sizes[clients])
 
     def _need_present(self, clients: Tensor) -> None:
-        """Refuse to reach clients before they arrive."""
+        """Refuse to reach whom there is not, and clients before they arrive."""
+        whole = isinstance(clients, Tensor) and clients.dim() == 1 and clients.dtype in (torch.int64, torch.int32)
+        require(whole, "clients", clients, "a tensor (m,) of integers")
+        n = len(self.task.sizes)
+        wrong = clients[(clients < 0) | (clients >= n)].tolist()
+        require(not wrong, "clients", wrong[:5], f"in 0..{n - 1}")
         if self.present is not None:
             late = clients[~torch.isin(clients, self.present)].tolist()
             require(not late, "arrival", f"after round {self.round} for clients {late[:5]}",
@@ -264,19 +274,38 @@ def _on_one_thread(done: Callable, here: slice) -> dict[str, Part | Tensor]:
 class _Arriving:
     """Uploads as they come in, chunk by chunk: kept as rows, or added up where only their mean is wanted."""
 
-    def __init__(self, mean: Mapping[str, Tensor]):
-        self.floats = 0
-        self._mean, self._total = mean, {}
+    def __init__(self, work: Callable, clients: int, mean: Mapping[str, Tensor]):
+        self.floats, self.who = 0, getattr(work, "__qualname__", repr(work))
+        self._mean, self._total = {name: weights.tolist() for name, weights in mean.items()}, {}
+        for name, weights in self._mean.items():
+            require(len(weights) == clients, f"weights of {name}", len(weights), f"{clients}, one of each client")
+            ok = all(0 <= weight < math.inf for weight in weights) and (sum(weights) > 0 or not weights)
+            require(ok, f"weights of {name}", weights[:9], "finite, at least 0, and not all 0")
+        self._kinds: dict[str, tuple] = {}  # of the first chunk's rows
         self._parts: dict[str, list[Part]] = {}
         self._held: Counter[str] = Counter()  # bytes
 
+    def checked(self, uploads: dict[str, Part | Tensor], m: int) -> dict[str, Part | Tensor]:
+        """What a client's part has returned, if it is a dict with `m` rows under each name."""
+        require(isinstance(uploads, Mapping), self.who, uploads, "a dict of what clients upload, by name")
+        for name, rows in uploads.items():
+            ok = isinstance(rows, Part | Tensor) and len(rows.shape) > 0
+            require(ok, f"{self.who}: {name}", rows, "a tensor or a Part with a row of each client")
+            require(len(rows) == m, f"{self.who}: rows of {name}", len(rows), f"{m}, one of each client")
+        kinds = {name: (tuple(rows.shape[1:]), rows.dtype) for name, rows in uploads.items()}
+        self._kinds = self._kinds or kinds
+        require(kinds == self._kinds, self.who, kinds, f"as of the first clients, {self._kinds}")
+        missing = sorted(self._mean.keys() - kinds.keys())
+        require(not missing, self.who, list(kinds), f"a dict with {missing}, of which a mean is wanted")
+        return uploads
+
     def add(self, uploads: dict[str, Part | Tensor], here: slice) -> None:
         """Take in what the clients `here`, by position, have uploaded."""
-        for name, rows in uploads.items():
+        for name, rows in self.checked(uploads, here.stop - here.start).items():
             rows = part(rows)
             self.floats += rows.floats
             if name in self._mean:
-                weights = self._mean[name][here].tolist()
+                weights = self._mean[name][here]
                 if name not in self._total:
                     self._total[name] = rows.zeros(1)
                 rows.add_to(self._total[name], [0] * len(weights), weights)
@@ -288,8 +317,7 @@ class _Arriving:
     def rows(self) -> dict[str, Rows]:
         """All that came in, by name."""
         for name, total in self._total.items():
-            mass = sum(self._mean[name].tolist())
-            self._parts[name] = [Dense(total.div_(mass) if mass > 0 else total)]
+            self._parts[name] = [Dense(total.div_(sum(self._mean[name])))]
         return {name: Rows(parts) for name, parts in self._parts.items()}
 
 

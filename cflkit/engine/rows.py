@@ -1,5 +1,6 @@
 """One row a client: what goes down to many clients without copies, and what comes up from them."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -150,6 +151,19 @@ def scale(rows: Tensor, norm: Tensor) -> None:
     """Divide rows (m, P) by their norms (m, 1), in place; a row whose norm is 0 or not finite becomes 0."""
     rows /= norm
     rows[~(norm.isfinite() & (norm > 0)).flatten()] = 0
+
+
+def within(number: float, dtype: torch.dtype) -> float:
+    """A number as this precision has it: infinite beyond its range, where PyTorch would refuse it as a factor."""
+    return math.copysign(math.inf, number) if abs(number) > torch.finfo(dtype).max else number
+
+
+def add_times(to: Tensor, vector: Tensor, number: float) -> None:
+    """Add a vector times a number, in place; the product may fit the precision where the number does not."""
+    if abs(number) > torch.finfo(to.dtype).max:
+        to.add_(vector.double().mul_(number).to(to.dtype))
+    else:
+        to.add_(vector, alpha=number)
 
 
 def part(rows: Part | Tensor) -> Part:

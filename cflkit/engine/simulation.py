@@ -2,27 +2,31 @@
 
 A simulation can be killed at any moment and started again with the same checkpoint folder: it goes on from the
 last whole round to the same history, bit for bit. Timings are kept apart from what is measured.
+
+On a GPU this holds up to rounding: cuDNN may choose other kernels, and without a given ``chunk`` as many clients
+train together as there is room for.
 """
 
-import contextlib
 import hashlib
+import math
 import re
 import time
 from collections.abc import Callable
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import KW_ONLY, asdict, dataclass
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from tqdm import tqdm
 
 from cflkit import rng
-from cflkit.checks import Checked, Count, Fraction, Natural, declared, require
+from cflkit.checks import Checked, Count, Fraction, Natural, declared, enough_memory, plain, require
 from cflkit.data.federation import Federation
-from cflkit.engine import fast, metrics
+from cflkit.engine import fast, metrics, trial
 from cflkit.engine.checkpoint import Checkpoint, fingerprint
 from cflkit.engine.clients import Pixels
 from cflkit.engine.courier import Courier
@@ -31,6 +35,7 @@ from cflkit.engine.history import History
 from cflkit.engine.local import Site
 from cflkit.engine.memory import Memory
 from cflkit.engine.network import Network, Task
+from cflkit.engine.rows import Pick, Rows
 from cflkit.engine.sgd import SGD
 from cflkit.models import Model, build
 
@@ -89,7 +94,8 @@ class Simulation(Checked):
     federation : Federation
         The clients' data and the test sets.
     model : str or callable
-        A name of :func:`cflkit.models.networks.names`, or a function that returns a module.
+        A name of :func:`cflkit.models.networks.names`, or a function that returns a new module at each call. Such a
+        network is tried first (:mod:`cflkit.engine.trial`): what is not trained as PyTorch trains it is refused.
     local : SGD
         How clients train.
     rounds : int
@@ -110,8 +116,8 @@ class Simulation(Checked):
         fit (:func:`fitting`).
     workers : int, optional
         How many chunks are trained side by side; changes no bit of a result. Without an executor, as many threads
-        are started, 1 if None; with one, say how many tasks it does at once. Networks with dropout draw from one
-        generator, and train in one thread whatever is asked for.
+        are started, 1 if None; with one, say how many tasks it does at once. Networks that draw random numbers as
+        they train (dropout) do so from PyTorch's one generator, and train in one thread whatever is asked for.
     executor : concurrent.futures.Executor, optional
         Whose workers train chunks: a pool of threads or processes, a Dask cluster's
         (:func:`cflkit.engine.courier.dask`). Each worker receives the training data once, and a model once a round.
@@ -171,9 +177,14 @@ class Simulation(Checked):
         require(ready, "method", method, "a method with its hyper-parameters, such as FedAvg()")
         told = self.executor is None or self.workers is not None
         require(told, "workers", None, "how many tasks the executor does at once")
+        forked = isinstance(self.executor, ProcessPoolExecutor) and _starts_by_forking(self.executor)
+        line = "cpu with an executor that forks: use one with multiprocessing.get_context('spawn')"
+        require(not forked or str(self.device).startswith("cpu"), "device", str(self.device), line)
         self.schedule = schedule(federation.clients, self.participation, self.rounds, self.seed, self.arrival)
-        given, (self.model, self._network) = self.model, self._build()
+        given, self.model = self.model, self._build()
         self._resolve()
+        self._try(isinstance(given, str))
+        self._network = fingerprint(self.model, federation.shape)
         self.task = Task(
             self.model, federation.clients, federation.train.sizes, federation.classes, federation.shape, self.seed,
             self.local, federation.train.domains,
@@ -182,23 +193,32 @@ class Simulation(Checked):
         self.scorer, self.scoring = self._scoring()
         self.config = self._config(given)
 
-    def _build(self) -> tuple[Model, dict]:
-        """Make the architecture, where the run is to be, see that it fits images and labels, and fingerprint it."""
+    def _build(self) -> Model:
+        """Make the architecture where the run is to be, and see that it fits images and labels."""
         check_device(self.device)
         if str(self.device).startswith("cuda"):  # single precision is to be single in convolutions, too
             torch.backends.cudnn.allow_tf32 = False
         shape, classes = self.federation.shape, self.federation.classes
-        make = partial(build, self.model, shape, classes) if isinstance(self.model, str) else self.model
-        if not isinstance(self.model, str):
-            made = None if isinstance(make, nn.Module) else make()
-            require(isinstance(made, nn.Module), "model", self.model, "a name, or a function that makes a network")
-        architecture = Model(make, DTYPES[self.dtype], str(self.device), quicken=fast.quick, look=fast.look)
-        network = {}
-        with contextlib.suppress(RuntimeError, ValueError, TypeError):
-            network = fingerprint(architecture, shape)
-        fits = "logits" in network and network["logits"].shape == (2, classes)
-        require(fits, "model", self.model, f"a network that maps images {shape} to {classes} logits")
-        return architecture, network
+        place = {"dtype": DTYPES[self.dtype], "device": str(self.device), "quicken": fast.quick, "look": fast.look}
+        if isinstance(self.model, str):
+            return Model(partial(build, self.model, shape, classes), **place)
+        made = trial.built(self.model, partial(Model, **place))
+        trial.fits(made, self._few(made, 2), classes)
+        return made
+
+    def _few(self, model: Model, n: int) -> Tensor:
+        """The first `n` training images as a model sees them; the same again where there are fewer."""
+        train = self.federation.train
+        return Pixels(self.federation, model)(train.pool[train.index[torch.arange(n) % len(train.index)]])
+
+    def _try(self, ours: bool) -> None:
+        """See that the network is trained as PyTorch trains it; `ours` are known to be, but for batches of one."""
+        data, model = self.federation.train, self.model
+        if not ours:
+            pixels = Pixels(self.federation, model)
+            trial.trains(model, data, pixels, self.federation.classes, self.local, self.trainers, self.trainer)
+        if not ours or any(isinstance(m, nn.modules.batchnorm._BatchNorm) for m in model.module.modules()):
+            trial.need_pairs(model, self._few(model, 1), data.sizes, self.local)
 
     def _resolve(self) -> None:
         """Settle what is left to the machine: who trains, in chunks of how many, on how many threads."""
@@ -208,16 +228,17 @@ class Simulation(Checked):
         self._chunk_in_config = self.chunk or (None if gpu else CPU_CHUNK)
         self.chunk = self._chunk_in_config or self._fitting()
         threads = self.executor is None or isinstance(self.executor, ThreadPoolExecutor)
-        if self.debug or (self.model.has_dropout and threads):
+        if self.debug or (self.model.draws and threads):
             self.executor = self.workers = None
         self.workers = self.workers or 1
         self.trainers = fast.trainers(self.trainer, self.debug)
 
     def _fitting(self) -> int:
-        """As many clients as the GPU has room for, the largest of them with a batch at work."""
+        """As many clients as the GPU has room for, the largest of them with its images and a batch at work."""
         largest = int(self.federation.train.sizes.max())
         batch = min(self.local.batch_size or largest, largest)
-        return fitting(self.model, batch * fast.passing(self.model, self.federation.shape))
+        images = largest * math.prod(self.federation.shape)  # all are padded to as many
+        return fitting(self.model, batch * fast.passing(self.model, self.federation.shape) + images)
 
     def _scoring(self) -> tuple[Scorer, Scoring]:
         """Who is scored: all that take part, those that come after the last round apart, and a fixed sample."""
@@ -269,6 +290,10 @@ class Simulation(Checked):
         BusyError
             If another process is at work on the checkpoint.
         """
+        with enough_memory(f"{self.method.name} with a chunk of {self.chunk}"):
+            return self._resumed(after)
+
+    def _resumed(self, after: Callable[[History], object] | None) -> History:
         if self.checkpoint is None:
             return self._run(None, after)
         config = self.config | {"images": contents(self.federation)}
@@ -278,6 +303,7 @@ class Simulation(Checked):
 
     def _run(self, kept: Checkpoint | None, after: Callable[[History], object] | None) -> History:
         history = (kept and kept.load()) or self._start(kept)
+        history.run = self
         # once is for good, also for a run that goes on
         self.scorer.diverged = any(row.get("diverged") for row in history.rounds)
         done = len(history.rounds) - 1
@@ -287,7 +313,7 @@ class Simulation(Checked):
                 began = time.perf_counter()
                 net = self.network(t, history.memory, self._present(t))
                 before = self.method.assignment(history.server)
-                history.server = self.method.round(history.server, self.schedule[t - 1], net)
+                history.server = self._state("round", self.method.round(history.server, self.schedule[t - 1], net))
                 history.rounds.append(self._row(t, net, before, history))
                 history.seconds.append(time.perf_counter() - began)
                 if kept and (t % self.checkpoint_every == 0 or t == self.rounds):
@@ -302,7 +328,7 @@ class Simulation(Checked):
         began = time.perf_counter()
         history = History(memory=kept.memory() if kept else Memory())
         net = self.network(0, history.memory, self._present(1))  # who is there in round 1 was there before it
-        history.server = self.method.start(net)
+        history.server = self._state("start", self.method.start(net))
         history.rounds.append(self._row(0, net, None, history))
         history.seconds.append(time.perf_counter() - began)
         if kept:
@@ -339,6 +365,29 @@ class Simulation(Checked):
             each[name] = everybody.tolist()
         return each
 
+    def models(self, history: History, clients: Tensor | None = None, personal: bool = False) -> list[nn.Module]:
+        """What :meth:`History.models` gives."""
+        usual = type(self.method).predict.__qualname__ == "Method.predict"  # which is above this floor
+        require(usual, "method", self.method.name, "one that predicts by a network alone; this one does more")
+        found = self._vectors(history, clients, personal)
+        picked = found if isinstance(found, Pick) else Pick(found[:], torch.arange(len(found)))
+        made = {k: self.model.bound(picked.table[k].clone()).eval() for k in set(picked.index.tolist())}
+        return [made[k] for k in picked.index.tolist()]
+
+    def confusions(self, history: History, clients: Tensor | None = None) -> np.ndarray:
+        """What :meth:`History.confusions` gives."""
+        clients = torch.arange(self.federation.clients) if clients is None else clients
+        return self.scorer.confusions(self._vectors(history, clients, False), clients)
+
+    def _vectors(self, history: History, clients: Tensor | None, personal: bool) -> Pick | Rows | Tensor:
+        """The vectors that serve clients at the end, or that they keep."""
+        clients = torch.arange(self.federation.clients) if clients is None else clients
+        net = self.network(self.rounds + 1, history.memory)  # as for scores
+        give, what = (self.method.personal, "personal models") if personal else (self.method.serve, "served models")
+        found = give(history.server, clients, net)
+        require(found is not None, "method", self.method.name, f"one that has {what}")
+        return found
+
     @cached_property
     def site(self) -> Site:
         """What it takes to play any client."""
@@ -351,19 +400,45 @@ class Simulation(Checked):
         near = self.executor is None or isinstance(self.executor, ThreadPoolExecutor)
         return None if near else Courier(self.executor, self.workers, self.site)
 
+    def _state(self, part: str, server: dict) -> dict:
+        """What a part of the method has returned, if it can be the server's state."""
+        require(isinstance(server, dict), f"{self.method.name}.{part}", server, "a dict, the server's new state")
+        return server
+
     def _row(self, t: int, net: Network, before: Tensor | None, history: History) -> dict:
         """Measure one round: traffic always, clusters where the method has any, scores when due."""
         row = {"round": t, "down": net.down, "up": net.up}
-        server, truth = history.server, self.federation.cluster
+        server, truth, n = history.server, self.federation.cluster, self.federation.clients
         after = self.method.assignment(server)
         if after is not None:
+            ok = isinstance(after, Tensor) and after.shape == (n,) and not after.is_floating_point()
+            require(ok, f"{self.method.name}.assignment", after, f"integers ({n},), the cluster of each client")
             row["sizes"] = metrics.cluster_sizes(after)
             row["clusters"] = len(row["sizes"])
             row["moved"] = 0 if before is None else metrics.moved(before, after)
             if truth is not None:
                 row["ari"], row["nmi"] = metrics.ari(after, truth), metrics.nmi(after, truth)
-        row |= self.method.log(server)
-        return row | self.scoring(t, server, lambda round: self.network(round, history.memory))
+        own = self._own_numbers(server)
+        scores = self.scoring(t, server, lambda round: self.network(round, history.memory))
+        taken = sorted(own.keys() & (row | scores).keys())
+        require(not taken, f"{self.method.name}.log", taken, "names of its own, not those of what is measured")
+        return row | own | scores
+
+    def _own_numbers(self, server: dict) -> dict:
+        """What the method logs, as a history can keep it."""
+        own, who = self.method.log(server), f"{self.method.name}.log"
+        require(isinstance(own, dict), who, own, "a dict of numbers, by name")
+        own = {name: plain(value) for name, value in own.items()}
+        for name, value in own.items():
+            every = value if isinstance(value, list) else [value]
+            kept = all(isinstance(one, bool | int | float | str) for one in every)
+            require(kept, f"{who}: {name}", value, "a number or a text, or a list of such")
+        return own
+
+
+def _starts_by_forking(executor: ProcessPoolExecutor) -> bool:
+    """Whether its workers are copies of this process, in which a GPU that was in use here cannot be used."""
+    return executor._mp_context.get_start_method() == "fork"
 
 
 def simulate(method, federation: Federation, **settings) -> History:
@@ -392,10 +467,12 @@ def check_device(device: str | torch.device) -> None:
 def fitting(model: Model, passing: int) -> int:
     """Clients to train side by side on a GPU, a power of two up to 1024.
 
-    Half of the free memory is theirs. Each takes its weights, gradient, momentum, an anchor and a result, twice to
-    be safe; and three times the numbers that its batch needs in the network (`passing`).
+    Half of the free memory is theirs; what PyTorch holds in reserve is free. Each takes its weights, gradient,
+    momentum, an anchor and a result, twice to be safe; and three times the numbers (`passing`) that its images have
+    and its batch needs in the network.
     """
     free, _ = torch.cuda.mem_get_info(model.device)
+    free += torch.cuda.memory_reserved(model.device) - torch.cuda.memory_allocated(model.device)
     most = free // (2 * (10 * model.size + 3 * passing) * model.dtype.itemsize)
     return 2 ** min(10, max(0, most.bit_length() - 1))
 

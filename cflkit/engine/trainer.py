@@ -1,6 +1,7 @@
 """What trains a chunk of clients: the work, the interface of a trainer, and the reference."""
 
 import contextlib
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -32,7 +33,7 @@ class Work:
     batches : list of m lists of integer arrays, optional
         Each client's batches; None where nothing is trained.
     keys : tuple of int
-        Seed and round: with the client they key what dropout draws.
+        Seed and round: with the client they key what training draws.
     """
 
     model: Model
@@ -63,15 +64,26 @@ class Work:
         """Steps of the client that takes most; 0 where nothing is trained."""
         return max(map(len, self.batches or ()), default=0)
 
-    @contextlib.contextmanager
-    def dropout(self, client: int) -> Iterator[None]:
-        """Give dropout its own stream for each (seed, round, client); nothing for models without dropout."""
-        device = self.model.device
-        devices = [device] if device.type == "cuda" else []
-        with torch.random.fork_rng(devices, enabled=self.model.has_dropout):
-            if self.model.has_dropout:
-                torch.manual_seed(rng.torch_seed(*self.keys, client, "dropout"))
-            yield
+    def drawing(self, client: int) -> contextlib.AbstractContextManager[None]:
+        """Give what training draws a stream for each (seed, round, client); nothing for models that do not."""
+        if not self.model.draws:
+            return contextlib.nullcontext()
+        return drawing(self.model.device, rng.torch_seed(*self.keys, client, "dropout"))
+
+
+_ONE_AT_A_TIME = threading.RLock()
+
+
+@contextlib.contextmanager
+def drawing(device: torch.device, seed: int) -> Iterator[None]:
+    """Let PyTorch's own generator begin at `seed`, for one thread at a time, and go on afterwards as if it had not.
+
+    Layers ask for random numbers without saying from where, and all threads share that one generator.
+    """
+    gpu = device.type == "cuda"
+    with _ONE_AT_A_TIME, torch.random.fork_rng([device] if gpu else []):
+        (torch.manual_seed if gpu else torch.default_generator.manual_seed)(seed)
+        yield
 
 
 class Trainer:
@@ -108,7 +120,7 @@ class Trainer:
         module = model.bound(out, quick=self.quick).train()
         rule = descent(work, [p for p in module.parameters() if p.requires_grad], partial(row, i=i))
         x, y = work.data[i]
-        with work.dropout(client):
+        with work.drawing(client):
             for b, batch in enumerate(work.positions[i]):
                 try:
                     xb, yb = (x, y) if optimiser.batch_size is None else (x[batch], y[batch])
@@ -145,7 +157,7 @@ class Trainer:
             module = model.bound(row(work.start, i).clone(), quick=self.quick).train()
             parameters = [p for p in module.parameters() if p.requires_grad]
             x, y = work.data[i]
-            with work.dropout(work.data.clients[i]):
+            with work.drawing(work.data.clients[i]):
                 for xb, yb in zip(x.split(IMAGES_AT_ONCE), y.split(IMAGES_AT_ONCE), strict=True):
                     loss = F.cross_entropy(module(xb), yb, reduction="sum") / len(y)
                     gradient = torch.autograd.grad(loss, parameters)

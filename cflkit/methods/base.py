@@ -4,7 +4,6 @@ from dataclasses import asdict
 from typing import ClassVar
 
 import torch
-from sklearn.cluster import KMeans
 from torch import Tensor
 
 from cflkit.checks import Checked, Count, require
@@ -121,6 +120,8 @@ def finite(models: Tensor, net: Network) -> Tensor:
 
 def kmeans(points: Tensor, k: int, net: Network, starts: int = 20) -> Tensor:
     """Cluster (m,) of each of `points` (m, P) by k-means: the best of several `starts`, which the server draws."""
+    from sklearn.cluster import KMeans  # takes longer to import than PyTorch, and few methods need it
+
     seed = int(net.rng("kmeans").integers(2**31))
     found = KMeans(k, n_init=starts, random_state=seed).fit(finite(points, net).cpu().numpy())
     return torch.from_numpy(found.labels_).long()

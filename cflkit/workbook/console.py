@@ -1,24 +1,29 @@
-"""The console program: its parser, its errors, and the commands that list, check and write."""
+"""The console program: nine commands, their help, and their errors in one line.
+
+Whatever takes time to import is imported by the command that needs it, so that help comes at once.
+"""
 
 import argparse
+import os
 import sys
-import tarfile
-import zipfile
 from functools import partial
 from pathlib import Path
 
-import torch
-import yaml
-
 from cflkit import __version__
 from cflkit.checks import known, require
-from cflkit.data import images
-from cflkit.methods import METHODS
-from cflkit.workbook import attributes, groups, ledger, notebooks, places, proof, protocols, records, released
-from cflkit.workbook import console_runs as runs
-from cflkit.workbook.spread import TimeIsUp
+from cflkit.workbook import places, pool, typed
 
-BAD_INPUT = (ValueError, OSError, ModuleNotFoundError, yaml.YAMLError, zipfile.BadZipFile, tarfile.TarError)
+RUNS = Path("runs")
+GOES_ON = "; the same command goes on from the last checkpoint"
+AGAIN = "; the same command runs what is missing"
+VALUES = "VALUE is a number, a word, true, false, null, or a list such as [0,90]; several with commas between them"
+RENAMED = {
+    "sweep": "cflkit run CHAPTER or cflkit simulate METHOD, with -p NAME=VALUE,VALUE",
+    "compare": "cflkit results NAME ...", "runs": "cflkit results", "ledger": "cflkit results --ledger [TABLE]",
+    "fetch": "cflkit data NAME ...", "datasets": "cflkit data", "methods": "cflkit list methods",
+    "protocols": "cflkit list protocols", "repeat": "python book/measure/repeat.py PROTOCOL",
+    **{name: f"python book/measure/{name}.py" for name in ("attributes", "groups", "released")},
+}  # fmt: skip
 
 
 class Parser(argparse.ArgumentParser):
@@ -53,35 +58,56 @@ def main(argv: list[str] | None = None) -> int:
     Returns
     -------
     int
-        0 if all is well, also when a budget has run out; 1 if a notebook fails or is refused; 2 for bad input,
-        after one line on standard error; 130 when interrupted.
+        0 if all is well, also when a budget has run out; 1 if a notebook or one of several runs fails; 2 for bad
+        input, after one line on standard error; 130 when interrupted.
     """
     argv = sys.argv[1:] if argv is None else argv
     options = argparse.Namespace(interrupted="")
-    torch.set_num_threads(1)  # two intra-op threads on busy cores are many times slower
+    os.environ["OMP_NUM_THREADS"] = "1"  # two intra-op threads on busy cores are many times slower
     try:
+        if argv and argv[0] in RENAMED:
+            raise ValueError(f"{argv[0]} has another name now: {RENAMED[argv[0]]}")
         options, strange = parser().parse_known_args(argv)
         if strange:
             hint = "; a parameter is written -p NAME=VALUE" * hasattr(options, "given")
             options.parser.error(f"unrecognized arguments: {' '.join(strange)}{hint}")
-        options.argv = argv
         if options.of_the_book:
             places.need_book()
         return options.do(options) or 0
     except BrokenPipeError:  # the reader of a pipe has seen enough
         return 0
-    except notebooks.CellFailed as error:
-        print(f"cflkit: {_line(error)}", file=sys.stderr)
-        return 1
-    except BAD_INPUT as error:
-        print(f"cflkit: {_line(error)}", file=sys.stderr)
-        return 2
-    except TimeIsUp as end:
-        print(f"{end}{runs.GOES_ON}")
+    except pool.TimeIsUp as end:
+        print(f"{end}{GOES_ON}")
         return 0
     except KeyboardInterrupt:
         print(f"cflkit: interrupted{options.interrupted}", file=sys.stderr)
         return 130
+    except Exception as error:
+        if (status := _status(error)) is None:
+            raise
+        print(f"cflkit: {_line(error)}", file=sys.stderr)
+        return status
+
+
+def _status(error: Exception) -> int | None:
+    """What the program ends with after an error that is told in one line; None for a mistake of its own."""
+    import tarfile
+    import zipfile
+
+    import yaml
+
+    from cflkit.workbook.notebooks import CellFailed
+
+    if isinstance(error, CellFailed | pool.WorkerDied):
+        return 1
+    bad = (ValueError, OSError, ModuleNotFoundError, yaml.YAMLError, zipfile.BadZipFile, tarfile.TarError)
+    return 2 if isinstance(error, bad) else None
+
+
+def _line(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return " ".join(str(error).split()) or type(error).__name__
 
 
 def parser() -> argparse.ArgumentParser:
@@ -95,178 +121,276 @@ def parser() -> argparse.ArgumentParser:
         command.set_defaults(do=do, parser=command, of_the_book=of_the_book, interrupted=interrupted, more=more)
         return command
 
-    runs.add_commands(add)
-
-    command = add("fetch", _fetch, "download data sets and verify them")
-    command.add_argument("name", nargs="+", help="a name from `cflkit datasets`")
+    command = add("run", _run, "run a chapter with other parameters", more=_of_chapter)
+    command.add_argument("chapter", help="a chapter, for example stocfl, or the path of a notebook; "
+                         "`--help` after it lists its parameters")  # fmt: skip
+    _add_values(command, "runs")
+    command = add("simulate", _simulate, "run methods, on data of your choice or as an experiment has it",
+                  interrupted=GOES_ON, more=_of_simulation)  # fmt: skip
+    command.usage = (f"{command.prog} METHOD [--on BUILDER] [--images NAME] [--clients N] [-p NAME=VALUE] ...\n"
+                     f"       {command.prog} --protocol PROTOCOL [LABEL ...] [-p NAME=VALUE] ...")  # fmt: skip
+    command.add_argument("name", nargs="*", metavar="METHOD", help="a name from `cflkit list methods`, or a method "
+                         "of your own, as FILE.py:CLASS; `--help` after it lists its parameters; with --protocol "
+                         "methods of it, or all")  # fmt: skip
+    command.add_argument("--protocol", help="a name from `cflkit list protocols`: run it, or change it by -p")
+    command.add_argument("--on", metavar="BUILDER", help="how data is divided (default: rotated)")
+    command.add_argument("--images", metavar="NAME", help="a name from `cflkit data`, several with commas, or "
+                         "an .npz (default: digits)")  # fmt: skip
+    command.add_argument("--clients", metavar="N", help="between how many clients (default: 40)")
+    _add_values(command, "runs, but book/results for a protocol as it is")
+    command.add_argument("--device", default="cpu", help="cpu, cuda, or cuda:1 and so on (default: cpu); another "
+                         "one changes last digits")  # fmt: skip
+    command.add_argument("--workers", type=int, default=1, help="threads of a run (default: 1); their number "
+                         "changes no result")  # fmt: skip
+    command.add_argument("--checkpoint", type=Path, metavar="FOLDER",
+                         help="keep the run here, also when it has ended, to go on with more rounds")  # fmt: skip
+    command.add_argument("--again", action="store_true", help="run again what has a record, and overwrite it")
+    command = add("reproduce", _reproduce, "run what a table lacks, cheapest first", of_the_book=True,
+                  interrupted=GOES_ON)  # fmt: skip
+    command.add_argument("table", help="a name from `cflkit results --ledger`")
+    command.add_argument("--seeds", type=typed.seeds, help="such as 0-4 or 0,2; by default what the table wants")
+    command.add_argument("--device", default="cpu", help="cpu, cuda, or cuda:1 and so on (default: cpu)")
+    command.add_argument("--out", type=Path, default=places.RESULTS, help="folder for run records")
+    command.add_argument("--checkpoints", type=Path, default=RUNS,
+                         help="folder for checkpoints of unfinished runs (default: runs)")  # fmt: skip
+    _add_pool(command, "1")
+    command = add("results", _results, "list what was run, compare it, or set it beside the papers")
+    command.add_argument("name", nargs="*", help="compare runs of these names, or patterns such as 'stocfl/*'; the "
+                         "book's own too; without one, all runs are listed")  # fmt: skip
+    command.add_argument("--ledger", nargs="?", const="", metavar="TABLE", help="claims, and what is measured of "
+                         "all tables or, row by row, of one")  # fmt: skip
+    command.add_argument("--metric", default="accuracy", help="what the figure shows (default: accuracy)")
+    command.add_argument("--format", choices=("text", "csv", "latex"), default="text", help="of a table")
+    command.add_argument("--delete", action="store_true", help="delete the runs of these names")
+    command.add_argument("--out", type=Path, help="folder of the runs (default: runs; book/results for --ledger)")
+    command = add("data", _data, "list data sets, or download and verify them")
+    command.add_argument("name", nargs="*", help="download these; without one, all are listed with their state")
     command.add_argument("--root", type=Path, help="folder for data; by default $CFLKIT_DATA, or ~/.cache/cflkit")
-    command = add("datasets", _datasets, "list the data sets and say which are on this disk")
-    command.add_argument("--root", help="folder for data; by default $CFLKIT_DATA, or ~/.cache/cflkit")
-    add("methods", _methods, "list the methods and their parameters")
-    _add_experiments(add)
-    _add_measurements(add)
-    _add_notebooks(add)
-    return top
-
-
-def _add_experiments(add) -> None:
-    """Add the commands that say what the papers' experiments are, and what is measured."""
-    add("protocols", _protocols, "list the experiments, the papers' and the comparison's, and their methods",
-        of_the_book=True)  # fmt: skip
-    command = add("ledger", _ledger, "say what is measured, what is missing, and what that costs",
-                  of_the_book=True)  # fmt: skip
-    command.add_argument("table", nargs="?", help="show this table, run by run")
-    command.add_argument("--out", type=Path, default=records.FOLDER, help="folder of the run records")
-
-
-def _add_measurements(add) -> None:
-    """Add the measurements that are no runs of an experiment."""
-    for name, measure, what in (
-        ("attributes", attributes, "measure how well CelebA's attributes tell the label (FedCG, Table 3)"),
-        ("groups", groups, "measure whether first groups follow true clusters or labels (the comparison)"),
-        ("released", released, "score FeSEM on FEMNIST as its authors' code does, and by each writer's own centre"),
-    ):
-        goes_on = runs.GOES_ON if measure is released else ""
-        command = add(name, partial(_measure, measure.write), what, of_the_book=True, interrupted=goes_on)
-        command.add_argument("--out", type=Path, default=records.FOLDER, help="folder for the record")
-
-
-def _add_notebooks(add) -> None:
-    """Add the commands that make the book from its notebooks."""
+    command = add("list", _list, "list methods, ways to divide data, chapters, and experiments")
+    command.add_argument("what", nargs="?", choices=("methods", "builders", "chapters", "protocols"),
+                         help="one of these, with more of each")  # fmt: skip
     command = add("check", _check, "try what a file's methods promise, or hold notebooks to the book's rules")
     command.add_argument("file", nargs="*", type=Path, help="a .py with methods, whose promises are tried, or a "
                          ".ipynb (default: every notebook and page of the book)")  # fmt: skip
     command = add("refresh", _refresh, "run notebooks again and store what they print")
     command.add_argument("notebook", nargs="+", type=Path, help="the path of a notebook")
     add("pages", _pages, "write the book's tables and verdicts from the run records", of_the_book=True)
+    return top
+
+
+def _add_values(command, out: str) -> None:
+    command.add_argument("-p", dest="given", type=typed.pair, metavar="NAME=VALUE", action="append", default=[],
+                         help=f"a parameter; may be repeated. {VALUES}: every combination is run")  # fmt: skip
+    command.add_argument("--seed", "--seeds", dest="seeds", type=typed.seeds, metavar="SEEDS",
+                         help="such as 0, 0-4 or 0,2: a run for each (default: 0)")  # fmt: skip
+    command.add_argument("--out", type=Path, help=f"folder for what is written (default: {out})")
+    _add_pool(command, f"one for each core, {pool.cores()} here; 1 with --device or --workers")
+
+
+def _add_pool(command, default: str) -> None:
+    command.add_argument("--jobs", type=int, help=f"how many runs side by side (default: {default})")
+    command.add_argument("--dask", metavar="ADDRESS", help="run on a Dask cluster, such as tcp://127.0.0.1:8786")
+    command.add_argument("--budget", type=typed.minutes, help="stop after this time, such as 20m or 1.5h; a round "
+                         "that has begun is finished")  # fmt: skip
 
 
 # ---------------------------------------------------------------------- commands
-def _fetch(options) -> None:
-    for name in options.name:
-        known(images.names(), name, "name")
-    if options.root is not None:
-        places.need_folder("root", options.root)
-    for name in options.name:
-        images.fetch(name, options.root)
-        print(f"{name:16} {images.status(options.root)[name]}")
+def _run(options) -> int:
+    from cflkit.workbook import rerun
+
+    given, out = typed.lists(options.given), options.out or RUNS
+    require(options.seeds is None or "seed" not in given, "parameter", "seed", "given once")
+    if options.seeds and len(options.seeds) == 1:
+        given, options.seeds = given | {"seed": [str(options.seeds[0])]}, None
+    if options.seeds is None and all(len(texts) == 1 for texts in given.values()):
+        print(rerun.rerun(options.chapter, {name: text for name, (text,) in given.items()}, out))
+        return 0
+    from cflkit.workbook import sweep
+
+    options.interrupted = AGAIN
+    return _sweep(sweep.of_chapter(options.chapter, given, options.seeds, out), out, options)
 
 
-def _datasets(options) -> None:
-    if options.root is not None:
-        require(Path(options.root).is_dir(), "root", options.root, "a folder that exists")
-    for name, state in images.status(options.root).items():
-        print(f"{name:16} {state}")
+def _simulate(options) -> int:
+    from cflkit.workbook import reproduce, sweep
+
+    makers, given = _makers(options), typed.lists(options.given)
+    own = bool(options.protocol) and not given
+    out = options.out or (places.RESULTS if own else RUNS)
+    folders = {"out": out.resolve(), "checkpoints": (RUNS if own else out).resolve()}  # workers may be elsewhere
+    points = sweep.of_plans(makers, given, options.seeds or [0], again=options.again, **folders)
+    alone = options.checkpoint is None or len(points) == 1
+    require(alone, "checkpoint", str(options.checkpoint), f"given for one run; these are {len(points)}")
+    require(not (options.checkpoint and options.again), "checkpoint", str(options.checkpoint),
+            "left out with --again")  # fmt: skip
+    reproduce.try_folders(out, folders["checkpoints"])
+    if options.checkpoint is not None:
+        places.need_folder("checkpoint", options.checkpoint)
+    if len(points) > 1:
+        return _sweep(points, options.out or RUNS, options)
+    seconds = None if options.budget is None else 60 * options.budget
+    how = {"checkpoint": options.checkpoint, "again": options.again}
+    record, was = reproduce.run(points[0].plan, seconds, **how, **folders)
+    print(f"{places.near(record)}{was}")
+    if out != places.RESULTS:
+        print(*map(places.near, reproduce.show(record)), sep="\n")
+    return 0
 
 
-def _methods(options) -> None:
-    for name, method in sorted(METHODS.items()):
-        print(f"{name:16} {method.__doc__.strip().splitlines()[0]}")
-        for line in runs.of_method(name):
-            print(f"{'':16}   {line}")
+def _makers(options) -> dict:
+    """What makes the plans that were asked for, by label."""
+    from cflkit.workbook import protocols
+
+    how = {"device": options.device, "workers": options.workers}
+    if options.protocol is None:
+        require(len(options.name) == 1, "method", " ".join(options.name), "one name from `cflkit list methods`")
+        if options.clients is not None:
+            options.given = [("clients", options.clients), *options.given]
+        on = "rotated" if options.on is None else options.on
+        pictures = "digits" if options.images is None else options.images
+        method = options.name[0]
+        return {method: lambda given, seed: protocols.free(method, on, pictures, given, seed, **how)}
+    for name in ("on", "images", "clients"):
+        require(getattr(options, name) is None, name, getattr(options, name), "left out with --protocol; use -p")
+    places.need_book()
+    known(protocols.protocols(), options.protocol, "protocol")
+    labels = options.name or list(protocols.protocols()[options.protocol]["methods"])
+    for label in labels:
+        known(protocols.protocols()[options.protocol]["methods"], label, "label")
+    return {label: partial(_of_protocol, options.protocol, label, how) for label in labels}
 
 
-def _protocols(options) -> None:
-    for name, protocol in protocols.protocols().items():
-        print(f"{name:28} {protocol['feeds']}\n{'':28}   {' '.join(protocol['methods'])}")
+def _of_protocol(protocol: str, label: str, how: dict, given, seed: int):
+    from cflkit.workbook import protocols
+
+    return protocols.plan(protocol, label, seed, **how).changed(given)
+
+
+def _sweep(points: list, out: Path, options) -> int:
+    from cflkit.workbook import sweep
+
+    places.need_folder("out", out)
+    plain = getattr(options, "device", "cpu") == "cpu" and getattr(options, "workers", 1) == 1
+    jobs = (pool.cores() if plain else 1) if options.jobs is None else options.jobs
+    with pool.place(jobs, options.dask):
+        files, failed = sweep.sweep(points, None if options.budget is None else 60 * options.budget)
+    if not files:
+        return 1  # every run that failed has been named
+    frame, written = sweep.store(points, files, out)
+    print(sweep.text(frame).to_string(index=False))
+    if sweep.unmoved(frame, points):
+        print(f"{', '.join(points[0].values)}: has no effect on what is compared here")
+    print(*map(places.near, written), sep="\n")
+    return int(bool(failed))
+
+
+def _reproduce(options) -> int:
+    from cflkit.workbook import reproduce
+
+    folders = {"out": options.out, "checkpoints": options.checkpoints}
+    reproduce.lacking(options.table, options.seeds, options.out, device=options.device)
+    reproduce.try_folders(**folders)
+    jobs = 1 if options.jobs is None else options.jobs
+    with pool.place(jobs, options.dask):
+        failed = reproduce.reproduce(options.table, options.seeds, options.budget, device=options.device,
+                                     progress=jobs == 1 and not options.dask, **folders)  # fmt: skip
+    return int(bool(failed))
+
+
+def _results(options) -> None:
+    if options.ledger is not None:
+        return _ledger(options)
+    from cflkit.workbook import compare, runs
+
+    out = options.out or RUNS
+    require(out == RUNS or out.is_dir(), "out", str(out), "a folder that exists")
+    require(bool(options.name) or not options.delete, "name", "", "given, to delete anything")
+    if options.name and not options.delete:
+        return compare.show(runs.find(options.name, [out, places.RESULTS]), out, options.metric, options.format)
+    everything, damaged = ([], []) if options.name else runs.load(out)
+    found = runs.find(options.name, [out]) if options.name else {"": everything}
+    for run in (run for group in found.values() for run in group):
+        if options.delete:
+            runs.delete(run)
+        print("deleted: " * options.delete + runs.line(run))
+    for line in damaged:
+        print(f"left out: {line}")
+    if not (any(found.values()) or damaged):
+        print(f"nothing was run in {out}")
 
 
 def _ledger(options) -> None:
-    require(options.out == records.FOLDER or options.out.is_dir(), "out", str(options.out), "a folder that exists")
-    if options.table:
-        known(ledger.tables(), options.table, "table")
-        for row in ledger.rows(options.table, options.out):
-            values = row.measured.percent(row.metric) if row.measured else []
-            printed = "–" if row.printed is None else f"{row.printed:.2f}"
-            print(f"{row.name:28} {printed:>7}  {ledger.number(values) if values else 'not yet measured'}")
-        for m in ledger.missing(options.table, folder=options.out):
-            cost = f"{m.minutes:.0f} min of a CPU core, {m.gpu_minutes:.1f} of an H200"
-            print(f"missing: {m.label}, seed {m.seed}: {cost}")
-        return
-    for name in ledger.tables():
-        lacking = ledger.missing(name, folder=options.out)
-        hours, gpu = sum(m.minutes for m in lacking) / 60, sum(m.gpu_minutes for m in lacking)
-        print(f"{name:28} {len(lacking):3} runs missing: {hours:5.1f} h of a CPU core, {gpu:4.0f} min of an H200")
-    for paper in ledger.claims():
-        print(f"{paper}: {ledger.mark(paper, options.out)}")
-        for claim, verdict in ledger.verdicts(paper, options.out):
-            print(f"  {claim['id']:26} {verdict}" + f" †{verdict.newer}" * bool(verdict.newer))
-    print("†: the rule, of this day, is as new as some of the runs that it judges, or newer")
-    for kind, words in ledger.tally(options.out).items():
-        print(f"claims {kind}: " + ", ".join(f"{count} {word}" for word, count in words.items()))
-    total = ledger.totals(options.out)
-    early = f"{total['early']} with a row or a baseline that has diverged or hardly learnt"
-    firm = f"{total['firm']} with three seeds, {early}"
-    print(f"printed numbers: {total['printed']}, of which {total['measured']} measured ({firm}), "
-          f"{total['runnable']} can be run, {total['left out']} not here")  # fmt: skip
-    cost = f"{total['hours']:.0f} h of a CPU core, {total['gpu_hours']:.0f} h of an H200"
-    print(f"missing in all tables: {total['runs']} runs: {cost}")
-    for line in ledger.problems(options.out):
-        print(f"cflkit: left out: {line}", file=sys.stderr)
+    places.need_book()
+    from cflkit.workbook import catalogue
+
+    out = options.out or places.RESULTS
+    require(out.is_dir(), "out", str(out), "a folder that exists")
+    require(not options.name, "name", " ".join(options.name), "left out with --ledger")
+    one = options.ledger and catalogue.of_table(options.ledger, out, options.format)
+    print(*(one or catalogue.of_ledger(out)), sep="\n")
 
 
-def _measure(write, options) -> None:
-    print(write(options.out))
+def _data(options) -> None:
+    from cflkit.data import images
+
+    for name in options.name:
+        known(images.names(), name, "name")
+    if options.name and options.root is not None:
+        places.need_folder("root", options.root)
+    require(options.root is None or options.root.is_dir(), "root", str(options.root), "a folder that exists")
+    for name in options.name:
+        images.fetch(name, options.root)
+    state = images.status(options.root)
+    for name in options.name or state:
+        print(f"{name:16} {state[name]}")
+
+
+def _list(options) -> None:
+    from cflkit.workbook import catalogue
+
+    print("\n".join(catalogue.everything() if options.what is None else catalogue.each(options.what)))
 
 
 def _check(options) -> int:
-    methods = [path for path in options.file if path.suffix == ".py"]
-    broken = sum([_promises(path) for path in methods])
-    if methods and len(methods) == len(options.file):
-        return int(broken > 0)
-    if not options.file:
-        places.need_book()
-    paths = [path for path in options.file if path not in methods] or notebooks.chapters()
-    pages = [] if options.file else places.BOOK.glob("*.md")
-    problems, total = [], 0
-    for path in paths:
-        lines, compared = proof.problems(path)
-        problems += lines
-        total += compared
-        print(f"{path.name}: {compared} cells compared")
-    print(f"{total} cells compared in {len(paths)} notebooks")
-    for page in sorted(pages):
-        typed = proof.typed(page.read_text("utf-8"))
-        problems += [f"{page.name}: has the number {number} typed in its prose" for number in typed]
-    for line in problems:
-        print(line, file=sys.stderr)
-    return int(bool(problems or broken))
+    from cflkit.workbook import proof
 
-
-def _promises(path: Path) -> int:
-    """Try every promise of the methods in a file, and say which hold; returns how many do not."""
-    from cflkit.testing import lines, promises  # PyTorch's inner parts, which other commands do without
-
-    broken, kinds = 0, promises.methods_of(path)
-    with lines.Lines(kinds[0]) as of_the_file:
-        for kind in kinds:
-            print(f"{path.name}: {kind.__name__}")
-            for sentence, said in promises.check(kind):
-                more = f"\n         {said}" * bool(said)
-                print(f"  {'BROKEN' if said else 'ok':6} {sentence}{more}", flush=True)
-                broken += bool(said)
-    if missed := of_the_file.missed():
-        print(f"{path.name}: lines {', '.join(missed)} never ran: give defaults, or a subclass, that reach them")
-    return broken
+    return proof.check(options.file)
 
 
 def _refresh(options) -> None:
+    from cflkit.workbook import notebooks
+
     for path in options.notebook:
         notebooks.refresh(path)
         print(f"{path.name}: refreshed")
 
 
 def _pages(options) -> None:
-    from cflkit.workbook import pages  # needs packages that make the book, which a machine that only runs lacks
+    sys.path.insert(0, str(places.BOOK / "_ext"))  # where all that only the book needs lies
+    import pages
 
     pages.write()
 
 
-def _line(error: Exception) -> str:
-    """What went wrong, in one line."""
-    if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    return " ".join(str(error).split()) or type(error).__name__
+# ---------------------------------------------------------------------- what --help lists
+def _of_chapter(options) -> str:
+    """The parameters of a chapter, or the chapters."""
+    from cflkit.workbook import notebooks, parameters
+
+    if not (name := getattr(options, "chapter", None)):
+        return notebooks.listed()
+    lines = parameters.of(notebooks.chapter(name)).lines()
+    return "\n".join([f"parameters of {name}; each changes what the chapter shows:", *lines])
+
+
+def _of_simulation(options) -> str:
+    """The parameters of a method and of its data."""
+    names = getattr(options, "name", None) or []
+    if not names or getattr(options, "protocol", None):
+        return "parameters: cflkit simulate METHOD [--on BUILDER] --help lists them"
+    from cflkit.workbook import catalogue
+
+    return "\n".join(catalogue.of_simulation(names[0], getattr(options, "on", None) or "rotated"))
 
 
 if __name__ == "__main__":

@@ -1,94 +1,111 @@
-"""Claims as the pages show them: what was found in words, each claim as a mark, and the runs behind it."""
+"""Claims as the pages show them: a bar a paper, a line a claim, and the runs behind it."""
 
-from collections.abc import Iterator, Sequence
-from html import escape
+import csv
+import io
+from collections.abc import Sequence
 from pathlib import Path
 
 from cflkit.engine import metrics
 from cflkit.workbook import ledger
 from cflkit.workbook.ledger import Row, Verdict
-from cflkit.workbook.verdicts import SEEMS
+from cflkit.workbook.verdicts import FAILED, HELD, OPEN, WORDS, Finding, counts
 
 CHAPTERS = {"mdicfl": "MD-ICFL", "fesem": "FeSEM", "stocfl": "StoCFL", "lcfed": "LCFed", "fedcg": "FedCG"}
-# A mark's class in book.css, and its sign: colour alone tells nothing.
-SIGNS = {
-    "holds": ("holds", "✓"), "holds in part": ("holds", "✓…"), "mixed": ("part", "±"),
-    "fails": ("fails", "✗"), "fails in part": ("fails", "✗…"),
-    "undecided": ("open", "?"), "not tested": ("none", "–"), "vacuous": ("none", "–"),
-    "internally consistent": ("print", "="), "internally inconsistent": ("print", "≠"),
-}  # fmt: skip
+# A word's class in book.css, and its sign: colour alone tells nothing.
+SIGNS = {HELD: ("holds", "✓"), FAILED: ("fails", "✗"), OPEN: ("open", "?")}
+KINDS = {"print": "By the papers' own numbers", "arithmetic": "By counting", "ours": "Questions of our own"}
 
 
-def sign(verdict: Verdict) -> str:
-    """Write a verdict as its mark, for the eye alone: its word stands beside it."""
-    kind, glyph = SIGNS[verdict.outcome]
-    early = " cfl-early" if verdict.preliminary else ""
-    return f'<span class="cfl-sign cfl-{kind}{early}" aria-hidden="true">{glyph}</span>'
+def bar(paper: str, folder: Path) -> str:
+    """Draw a paper's claims as a stacked bar of words and numbers, with a title for those who hear it."""
+    found = ledger.tally(folder)[paper]
+    told = ", ".join(f"{found[word]} {word}" for word in WORDS)
+    pieces = "".join(
+        f'<span class="cfl-piece cfl-{SIGNS[word][0]}" style="flex-grow: {found[word]}">{found[word]} {word}</span>'
+        for word in WORDS if found[word]
+    )  # fmt: skip
+    return f'<div class="cfl-bar" role="img" aria-label="Claims of {CHAPTERS[paper]}: {told}">{pieces}</div>'
 
 
-def strip(paper: str, folder: Path) -> str:
-    """List a paper's claims as marks, each a link to its evidence."""
-    marks = []
-    for claim, verdict in ledger.verdicts(paper, folder):
-        told = escape(f"{plain(ledger.says(paper, claim))}: {verdict.word}")
-        link = f'<a href="results_{paper}.html#claim-{claim["id"]}" title="{told}">'
-        marks.append(f'<li>{link}{sign(verdict)}<span class="cfl-told">{told}</span></a></li>')
-    return f'<ul class="cfl-strip" aria-label="Claims of {CHAPTERS[paper]}">{"".join(marks)}</ul>'
+def claims(paper: str, folder: Path, kind: str | None = None) -> list[dict[str, str]]:
+    """List a paper's claims of one kind (None: the paper's own), each as :func:`told` says it."""
+    judged = ledger.verdicts(paper, folder)
+    return [told(paper, claim, verdict) for claim, verdict in judged if claim.get("kind") == kind]
 
 
-def plain(text: str) -> str:
-    """Drop what Markdown adds to a line of words."""
-    return text.replace("`", "").replace("*", "")
-
-
-def claims(paper: str, folder: Path) -> list[dict[str, str]]:
-    """List a paper's claims: with its printed numbers, the verdict, what was measured, and the runs behind it."""
-    return [told(paper, claim, verdict) for claim, verdict in ledger.verdicts(paper, folder)]
+def main_claim(paper: str, folder: Path) -> dict[str, str]:
+    """A paper's main claim, as :func:`told` says it."""
+    (claim,) = [claim for claim in ledger.claims()[paper] if claim.get("main")]
+    return told(paper, claim, ledger.judge(paper, claim, folder))
 
 
 def told(paper: str, claim: dict, verdict: Verdict) -> dict[str, str]:
-    """Say a claim and what became of it."""
-    decided = [part for part in verdict.parts if part.tested or part.printed]
-    words = [SEEMS.get(part.outcome, part.outcome) if part.preliminary else part.outcome for part in decided]
-    lines = [
-        f"{part.name}: {part.value}{f', {word}' if len(decided) > 1 or part.printed else ''}"
-        for part, word in zip(decided, words, strict=True)
-    ]
-    short = [*lines]
-    if decided and len(decided) < len(verdict.parts):
-        short.append(f"{len(verdict.parts) - len(decided)} of {len(verdict.parts)} parts not tested yet")
-    short.append(verdict.caveats)
-    rule = f"† Rule of {verdict.newer}." if verdict.newer else ""
+    """Say a claim: its words and their place, the verdict, the number that decides, and what opens on click."""
+    quote = f'<q>{claim["quote"]}</q> <small>{claim["place"]}</small>' if "quote" in claim else claim["says"]
+    main = "<strong>Main claim.</strong> " if claim.get("main") else ""
+    lines = [f"{claim['says']}", verdict.reason, *(part(finding) for finding in verdict.findings)]
+    runs = [run for finding in verdict.findings for run in finding.runs]
+    shown = "".join(f'<span class="cfl-line">{line}</span>' for line in [*filter(None, lines), _behind(runs)])
     return {
         "id": claim["id"],
-        "says": ledger.says(paper, claim)[:1].upper() + ledger.says(paper, claim)[1:],
-        "verdict": f"{sign(verdict)} **{verdict.word}**{' †' * bool(verdict.newer)}",
-        "measured": _lines(short) if decided else verdict.note,
-        "parts": _lines([*lines, verdict.note, rule]),
-        "kind": ledger.kind(claim, verdict),
-        "behind": _behind([run for part in verdict.parts for run in part.runs]),
+        "says": claim["says"],
+        "quote": main + quote,
+        "word": f"{sign(verdict.word)}**{verdict.word}**",
+        "number": _number(verdict.decides) if counts(claim) or claim.get("kind") == "ours" else "",
+        "parts": f"<details><summary>why</summary>{shown}</details>",
+        "link": f'<a href="results_{paper}.html#claim-{claim["id"]}">runs</a>',
     }
 
 
-def _lines(texts: Sequence[str]) -> str:
-    """Set the texts that are not empty below each other in a cell; what wraps is indented."""
-    return "".join(f'<span class="cfl-line">{text}</span>' for text in texts if text)
+def sign(word: str) -> str:
+    """Write a word's sign, for the eye alone: the word stands beside it."""
+    kind, glyph = SIGNS.get(word, ("print", ""))
+    return f'<span class="cfl-sign cfl-{kind}" aria-hidden="true">{glyph}</span>' if glyph else ""
 
 
-def newer(papers: Sequence[str], folder: Path) -> str:
-    """Say what the sign † beside a verdict means; "" if no claim of these papers has it."""
-    days = {verdict.newer for paper in papers for _, verdict in ledger.verdicts(paper, folder)} - {""}
-    if not days:
+def part(finding: Finding) -> str:
+    """Say one comparison of a claim in a line."""
+    against = f" against `{finding.b.partition('/')[2]}`" if finding.b else ""
+    return ": ".join(filter(None, [finding.what, " ".join(filter(None, [_number(finding) + against, finding.word])),
+                                   finding.reason]))  # fmt: skip
+
+
+def _number(finding: Finding) -> str:
+    """The estimate with its interval; a count or an index has none."""
+    if finding.mean is None:
         return ""
-    return f"† The rule, of {' or '.join(sorted(days))}, is as new as some of the runs that it judges, or newer."
+    sign = "+" if finding.b else ""
+    interval = f" [{finding.low:{sign}.2f}, {finding.high:{sign}.2f}]" if finding.low is not None else ""
+    return f"{finding.mean:{sign}.2f}{interval}"
 
 
-def apart(kind: str, folder: Path) -> Iterator[tuple[str, ...]]:
-    """List the claims of a kind that counts in no mark."""
-    for paper, title in CHAPTERS.items():
-        for claim in claims(paper, folder):
-            if claim["kind"] == kind:
-                yield title, claim["says"], claim["verdict"], claim["measured"]
+def newer(folder: Path) -> tuple[int, int]:
+    """Count claims whose rule is no older than a run that it judges, and all claims that runs judge."""
+    dates = []
+    for paper in CHAPTERS:
+        for claim, verdict in ledger.verdicts(paper, folder):
+            since = (claim.get("since") or ledger.rules_since()).isoformat()
+            runs = [run["provenance"]["date"] for finding in verdict.findings for run in finding.runs]
+            dates += [min(runs) <= since] if runs else []
+    return sum(dates), len(dates)
+
+
+def numbers_csv(folder: Path) -> str:
+    """Every printed number, and what stands beside it, as comma-separated values."""
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(["paper", "table", "dataset", "method", "metric", "setting", "printed", "state", "measured", "seeds", "in"])
+    beside = {}
+    for name in ledger.tables():
+        for row in ledger.rows(name, folder):
+            if row.printed is not None and row.measured and (values := row.measured.percent(row.metric)):
+                beside.setdefault((name, row.printed), sum(values) / len(values))
+    for number in ledger.coverage(folder):
+        entry, setting = number.entry, "; ".join(f"{k}={v}" for k, v in number.entry["setting"].items())
+        mean = next((beside[t, entry["value"]] for t in number.tables if (t, entry["value"]) in beside), None)
+        table.writerow([*(entry[k] for k in ("paper", "table", "dataset", "method", "metric")), setting, entry["value"],
+                        number.state, "" if mean is None else f"{mean:.2f}", number.seeds, " ".join(number.tables)])
+    return text.getvalue()
 
 
 def _behind(runs: Sequence[dict]) -> str:
@@ -108,22 +125,6 @@ def commit(run: dict) -> str:
 
 
 # ---------------------------------------------------------------------- what was found, in words
-def counted(paper: str, folder: Path) -> str:
-    """Count a paper's own claims by their verdicts, in words."""
-    words: dict[str, int] = {}
-    for claim, verdict in ledger.verdicts(paper, folder):
-        if ledger.kind(claim, verdict) == "of the papers":
-            words[verdict.word] = words.get(verdict.word, 0) + 1
-    first = sorted(words, key=lambda word: word == ledger.UNTESTED)
-    return ", ".join(several(words[word], word) for word in first)
-
-
-def several(count: int, word: str) -> str:
-    """Count claims with a verdict: one *holds*, three *hold*."""
-    verb, *rest = word.split(" ")
-    return " ".join([str(count), verb.removesuffix("s") if count > 1 else verb, *rest])
-
-
 def ran(paper: str, folder: Path) -> str:
     """Say how many of a paper's printed numbers stand beside a run, and how many with the seeds to decide."""
     mine = [number for number in ledger.coverage(folder) if number.entry["paper"] == paper]

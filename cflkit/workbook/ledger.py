@@ -10,31 +10,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cflkit.checks import known, require
-from cflkit.workbook import protocols, records
-from cflkit.workbook.marks import kind, mark, says, tally, verdicts
+from cflkit.workbook import protocols, records, results
 from cflkit.workbook.measured import PLAIN, Measured, diverged, fits, measured, number, problems
 from cflkit.workbook.papers import PAPERS, entries, found, matching, printed, printed_numbers, stated
-from cflkit.workbook.schema import claims, gates, left_out, tables
-from cflkit.workbook.verdicts import (
-    FAILS,
-    HOLDS,
-    PARTLY,
-    SEEDS,
-    UNTESTED,
-    Part,
-    Verdict,
-    agreement,
-    decide,
-    judge,
-    too_early,
-)
+from cflkit.workbook.schema import claims, corrections, gates, left_out, rules_since, tables
+from cflkit.workbook.verdicts import SEEDS, Verdict, agreement, judge, tally, too_early, verdicts
 
 __all__ = [
-    "FAILS", "HOLDS", "MEASURED", "NOT_RUN", "PAPERS", "PARTLY", "PLAIN", "RUNNABLE", "SEEDS", "UNTESTED",
-    "Coverage", "Measured", "Missing", "Part", "Row", "Verdict", "agreement", "claims", "coverage", "decide",
-    "entries", "fits", "found", "judge", "kind", "left_out", "mark", "matching", "measured", "missing",
-    "number", "printed", "printed_numbers", "problems", "rows", "says", "stated", "tables", "tally", "too_early",
-    "totals", "unlearnt", "verdicts",
+    "MEASURED", "NOT_RUN", "PAPERS", "PLAIN", "RUNNABLE", "SEEDS", "Coverage", "Measured", "Missing", "Row", "Verdict",
+    "agreement", "claims", "corrections", "coverage", "entries", "fits", "found", "judge", "left_out", "matching",
+    "measured", "missing", "number", "printed", "printed_numbers", "problems", "rows", "rules_since", "stated", "tables",
+    "tally", "too_early", "totals", "unlearnt", "verdicts",
 ]  # fmt: skip
 
 
@@ -235,6 +221,11 @@ def totals(folder: Path = records.FOLDER) -> dict[str, int | float]:
         learnt, or a run of the row has diverged or is near chance; ``runnable``; ``left out``; ``runs`` missing,
         each counted once, their ``hours`` of a CPU core and ``gpu_hours`` of an H200.
     """
+    with results.unchanged():
+        return _totals(folder)
+
+
+def _totals(folder: Path) -> dict[str, int | float]:
     numbers = coverage(folder)
     lacking = {(m.protocol, m.label, m.seed): m for name in tables() for m in missing(name, folder=folder)}.values()
     return {

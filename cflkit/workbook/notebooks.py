@@ -10,15 +10,20 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from cflkit.checks import known, require
-from cflkit.workbook import parameters, places, proof
+from cflkit.workbook import parameters, places
 
-# What a kernel runs under, so that printed numbers do not depend on who runs it.
-ENVIRONMENT = {"OMP_NUM_THREADS": "1", "TQDM_DISABLE": "1", "PYTHONHASHSEED": "0"}
+# What a kernel runs under, so that what it prints and draws does not depend on who runs it.
+ENVIRONMENT = {"OMP_NUM_THREADS": "1", "TQDM_DISABLE": "1", "PYTHONHASHSEED": "0", "PYTHONUTF8": "1",
+               "MPLBACKEND": "module://matplotlib_inline.backend_inline"}  # fmt: skip
+# Settings of a user that would reach it: start-up files, styles, and where Jupyter looks for more.
+PERSONAL = ("PYTHONSTARTUP", "JUPYTER_PATH", "JUPYTER_CONFIG_PATH", "JUPYTER_PREFER_ENV_PATH", "IPYTHON_DIR")
+LONGEST = 80  # letters of a folder for sockets, whose whole path may have about a hundred
 
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
 # How every kernel starts; it says nothing of its own when it is interrupted.
 START = {"kernel_name": "python3", "extra_arguments": ["--log-level=CRITICAL"]}
 LANGUAGE = {"name": "python", "pygments_lexer": "ipython3"}
+STRAY = ("papermill", "execution", "widgets")  # metadata that tells of one run, not of the notebook
 TIMES = places.ROOT / "benchmarks" / "chapters"  # how long each notebook ran: shown, never compared
 
 
@@ -29,6 +34,11 @@ class CellFailed(Exception):
 def chapters() -> list[Path]:
     """All notebooks of the book."""
     return sorted(places.BOOK.glob("*.ipynb"))
+
+
+def listed() -> str:
+    """Name all chapters in one line."""
+    return "chapters: " + ", ".join(path.stem for path in chapters())
 
 
 def chapter(name: str) -> Path:
@@ -88,7 +98,7 @@ def refresh(path: Path) -> None:
                 client.execute_cell(cell, number, execution_count=None)
     except CellExecutionError as error:
         raise CellFailed(f"{path.name}: {error.ename}: {error.evalue}") from None
-    for key in proof.STRAY:
+    for key in STRAY:
         notebook.metadata.pop(key, None)
     notebook.metadata.update(kernelspec=KERNEL, language_info=LANGUAGE)
     nbformat.validate(notebook)
@@ -115,19 +125,27 @@ def _keep_time(name: str, seconds: float) -> None:
 
 def sockets() -> dict[str, str]:
     """Let a kernel talk through files: the ports that two kernels pick may collide."""
-    return {"transport": "ipc", "ip": f"{tempfile.gettempdir()}/kernel-{uuid.uuid4().hex[:12]}"}
+    folder = tempfile.gettempdir()
+    folder = folder if len(folder) <= LONGEST else "/tmp"
+    return {"transport": "ipc", "ip": f"{folder}/kernel-{uuid.uuid4().hex[:12]}"}
 
 
 @contextlib.contextmanager
 def environment() -> Iterator[None]:
-    """Start kernels under `ENVIRONMENT`; a kernel inherits the environment of its parent."""
+    """Start kernels under `ENVIRONMENT`, with no settings of the user's; a kernel inherits its parent's."""
     before = dict(os.environ)
-    os.environ.update(ENVIRONMENT)
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
+    with tempfile.TemporaryDirectory(prefix="cflkit-") as folder:
+        own = {name: f"{folder}/{name}" for name in ("IPYTHONDIR", "MATPLOTLIBRC", "JUPYTER_CONFIG_DIR",
+                                                     "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR")}  # fmt: skip
+        Path(own["MATPLOTLIBRC"]).touch()  # an empty one: matplotlib's own defaults
+        for name in PERSONAL:
+            os.environ.pop(name, None)
+        os.environ.update(ENVIRONMENT | own)
+        try:
+            yield
+        finally:
+            os.environ.clear()
+            os.environ.update(before)
 
 
 def _clear(notebook) -> None:
@@ -138,7 +156,7 @@ def _clear(notebook) -> None:
         if cell.get("id", "") in seen | {""}:
             cell.id = hashlib.sha256(f"{number}/{cell.source}".encode()).hexdigest()[:8]
         seen.add(cell.id)
-        for key in proof.STRAY:
+        for key in STRAY:
             cell.metadata.pop(key, None)
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
@@ -146,7 +164,7 @@ def _clear(notebook) -> None:
 
 def _write(path: Path, text: str) -> None:
     """Write all of `text`, or leave the file as it was."""
-    with places.whole(path) as part:
+    with places.atomic_write(path) as part:
         part.write_text(text, "utf-8")
 
 

@@ -35,7 +35,7 @@ def read(file: Path) -> dict:
         If it is not YAML, or not a mapping; one line with its name and the place.
     """
     try:
-        data = yaml.load(file.read_text(), _Strict)
+        data = yaml.load(file.read_text("utf-8"), _Strict)
     except yaml.YAMLError as error:
         raise ValueError(f"{file.name}: {' '.join(str(error).split())}") from None
     require(isinstance(data, dict), file.name, data, "a mapping")
@@ -73,7 +73,17 @@ def _flat(folder: Path) -> list[tuple[dict, dict]]:
 
 def matching(**where) -> list[dict]:
     """Entries that match, as for :func:`found`; perhaps none, and those printed as a dash too."""
-    return [entry for entry, flat in _flat(PAPERS) if _matches(flat, where)]
+    paper = where.get("paper")
+    some = _by_paper(PAPERS).get(paper, []) if isinstance(paper, str) else _flat(PAPERS)
+    return [entry for entry, flat in some if _matches(flat, where)]
+
+
+@cache
+def _by_paper(folder: Path) -> dict[str, list[tuple[dict, dict]]]:
+    found: dict[str, list[tuple[dict, dict]]] = {}
+    for entry, flat in _flat(folder):
+        found.setdefault(entry["paper"], []).append((entry, flat))
+    return found
 
 
 def _matches(flat: dict, where: dict) -> bool:

@@ -105,6 +105,11 @@ class Schema:
         """Values of all parameters, the defaults where none is given."""
         return {name: p.default for name, p in self.parameters.items()} | dict(given)
 
+    def lines(self) -> list[str]:
+        """A line for each parameter, and for each condition."""
+        own = [line(p.name, p.default, p.hint, p.help) for p in self.parameters.values()]
+        return [*own, *(f"  together: {condition}" for condition in self.required)]
+
     def check(self, values: Mapping[str, Value]) -> None:
         """Require of all values together what the cell requires."""
         for condition in self.required:
@@ -112,6 +117,13 @@ class Schema:
             shown = ", ".join(f"{name} = {values[name]}" for name in names)
             if not eval(condition, {"__builtins__": {}}, dict(values)):  # the chapter's own code, run anyway
                 raise ValueError(f"{shown}: must fulfil {condition}")
+
+
+def line(name: str, default: object, hint: Any, help: str = "") -> str:
+    """Write a parameter for a list: its default, what is allowed, and what it means."""
+    shown = "" if repr(default).startswith("<dataclasses") else f" = {default!r}"
+    text = LIMITS.sub("", help)
+    return f"  {name}{shown}  ({allowed(hint)})" + f": {text}" * bool(text)
 
 
 def typed(name: str, hint: Any, text: str) -> Any:

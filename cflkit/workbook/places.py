@@ -6,9 +6,10 @@ The book lies beside the package in a clone, and nowhere in an installed wheel.
 import contextlib
 import glob
 import hashlib
-import os
-import platform
+import re
 import tempfile
+import time
+import uuid
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -18,6 +19,8 @@ ROOT = Path(__file__).resolve().parents[2]
 BOOK = ROOT / "book"
 PAPERS = BOOK / "papers"
 RESULTS = BOOK / "results"
+LONGEST = 80  # letters of a label
+DAY = 24 * 60 * 60  # seconds
 
 
 def need_book() -> None:
@@ -65,16 +68,17 @@ def writing(path: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def whole(path: Path) -> Iterator[Path]:
-    """Give a name to write to, which becomes `path` once all is written; if that fails, `path` stays as it was.
+def atomic_write(path: Path) -> Iterator[Path]:
+    """Give a temporary file to write to, which replaces `path` on success; else `path` stays as it was.
 
-    What a killed process of this machine has left of the same file is removed.
+    What killed processes left of the same file is removed when it is a day old: it may be another machine's.
     """
-    mine = f".{path.name}.{platform.node()}."  # two processes may write the same file, also from two machines
+    mine = f".{path.name}."
     for left in path.parent.glob(f"{glob.escape(mine)}*.part"):
-        if not _alive(int(left.name.split(".")[-2])):
-            left.unlink(missing_ok=True)
-    part = path.with_name(f"{mine}{os.getpid()}.part")
+        with contextlib.suppress(FileNotFoundError):  # another process has removed it
+            if time.time() - left.stat().st_mtime > DAY:
+                left.unlink()
+    part = path.with_name(f"{mine}{uuid.uuid4().hex}.part")  # two processes may write the same file
     try:
         with writing(path):
             yield part
@@ -83,15 +87,14 @@ def whole(path: Path) -> Iterator[Path]:
         part.unlink(missing_ok=True)
 
 
-def _alive(process: int) -> bool:
-    """Whether a process of this machine is still at work."""
-    try:
-        os.kill(process, 0)  # sends nothing
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True
+whole = atomic_write  # its old name
+
+
+def label(text: str) -> str:
+    """Make a label that can name a file; what is too long keeps its beginning and gets a digest."""
+    text = re.sub(r"[^\w,.=+\-]+", "_", text)
+    digest = hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 9]}_{digest}"
 
 
 def digest(names: Iterable[str]) -> str:

@@ -3,17 +3,17 @@
 import ast
 import contextlib
 import re
-from collections.abc import Collection, Iterator
+import sys
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
-from cflkit.workbook import parameters
+from cflkit.workbook import notebooks, parameters, places
 
-STRAY = ("papermill", "execution", "widgets")  # metadata that tells of one run, not of the notebook
 WIDGET = "application/vnd.jupyter.widget"
 UNCOMPARED = {"nbval-skip", "nbval-ignore-output"}
 
 # What is no prose: blocks, code, formulas, link targets, roles, directives and their options.
-APART = re.compile(
+NOT_PROSE = re.compile(
     r"^(`{3,}).*?^\1|\$\$.*?\$\$|\$[^$]*\$|`[^`]*`|\]\([^)]*\)|https?://\S+|arXiv:\S+|^:::+\{.*?$|^:[\w-]+:.*?$",
     re.DOTALL | re.MULTILINE,
 )
@@ -34,6 +34,51 @@ SET_UP = (
                r"|rounds|epochs|steps|writers|clients of|multiplications|sums)"),
 )  # fmt: skip
 DECIMAL = re.compile(r"(?<![\w.])(?<!Python )(?<!Section )(?<!Sec\. )[-+−]?\d+\.\d+")
+
+
+def check(files: Sequence[Path]) -> int:
+    """Try what methods of ``.py`` files promise, and hold notebooks to the rules; without files, the whole book.
+
+    Returns
+    -------
+    int
+        0 if all is well, else 1; every problem is a line on standard error.
+    """
+    if not files:
+        places.need_book()
+    broken = sum([_promises(path) for path in files if path.suffix == ".py"])
+    paths = [path for path in files if path.suffix != ".py"] if files else notebooks.chapters()
+    found, total = [], 0
+    for path in paths:
+        lines, compared = problems(path)
+        found += lines
+        total += compared
+        print(f"{path.name}: {compared} cells compared")
+    if paths:
+        print(f"{total} cells compared in {len(paths)} notebooks")
+    for page in [] if files else sorted(places.BOOK.glob("*.md")):
+        numbers = typed(page.read_text("utf-8"))
+        found += [f"{page.name}: has the number {number} typed in its prose" for number in numbers]
+    for line in found:
+        print(line, file=sys.stderr)
+    return int(bool(found or broken))
+
+
+def _promises(path: Path) -> int:
+    """Try every promise of the methods in a file, and say which hold; returns how many do not."""
+    from cflkit.testing import lines, promises  # PyTorch's inner parts, which notebooks do without
+
+    broken, kinds = 0, promises.methods_of(path)
+    with lines.Lines(kinds[0]) as of_the_file:
+        for kind in kinds:
+            print(f"{path.name}: {kind.__name__}")
+            for sentence, said in promises.check(kind):
+                more = f"\n         {said}" * bool(said)
+                print(f"  {'BROKEN' if said else 'ok':6} {sentence}{more}", flush=True)
+                broken += bool(said)
+    if missed := of_the_file.missed():
+        print(f"{path.name}: lines {', '.join(missed)} never ran: give defaults, or a subclass, that reach them")
+    return broken
 
 
 def problems(path: Path) -> tuple[list[str], int]:
@@ -84,7 +129,7 @@ def typed(text: str, own: Collection[int] = ()) -> list[str]:
     list of str
         Decimals, percentages, shares, and integers above twelve that neither count time nor size a set-up.
     """
-    prose = APART.sub("", text)
+    prose = NOT_PROSE.sub("", text)
     whole = DECIMAL.sub("", prose)
     counted = [number for number in COUNTED.findall(whole) if not SHARE.fullmatch(number)]
     return DECIMAL.findall(prose) + counted + [*_whole(COUNTED.sub("", whole), own)]
@@ -111,7 +156,7 @@ def _integers(cell: dict) -> set[int]:
 
 def _stray(part: dict) -> list[str]:
     """Find metadata of a notebook or a cell that tells of one run."""
-    return [f"holds {key} metadata" for key in sorted(set(STRAY) & set(part["metadata"]))]
+    return [f"holds {key} metadata" for key in sorted(set(notebooks.STRAY) & set(part["metadata"]))]
 
 
 def _prose(cell: dict, own: Collection[int]) -> list[str]:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -82,6 +83,8 @@ class Plan:
         Share of the clients that comes after the last round.
     how : dict
         Settings of :class:`~cflkit.engine.simulation.Simulation` that change numbers at rounding level only.
+    source : str
+        ``FILE.py:CLASS`` of a method that is none of the package's.
     """
 
     protocol: str
@@ -93,6 +96,7 @@ class Plan:
     seed: int = 0
     unseen: float = 0.0
     how: dict = field(default_factory=dict)
+    source: str = ""
 
     def __str__(self) -> str:
         return f"{self.label}, seed {self.seed}"
@@ -138,6 +142,8 @@ class Plan:
         **overrides
             Settings of :class:`~cflkit.engine.simulation.Simulation` in place of the plan's.
         """
+        if self.source:
+            named(self.source)  # in another process it is not known yet
         fed = federation_ or _federation(json.dumps(self.federation | {"seed": self.seed}))
         settings = asdict(Setting()) | self.setting | self.how
         if self.unseen:
@@ -191,7 +197,7 @@ def free(method: str, builder: str, images: str, given: Mapping[str, str], seed:
     Parameters
     ----------
     method, builder : str
-        Names from `METHODS` and `BUILDERS`.
+        Names from `METHODS` and `BUILDERS`, or for a method ``FILE.py:CLASS``.
     images : str
         A data set's name, or several with commas between them; or the path of an ``.npz``.
     given : mapping of str to str
@@ -204,19 +210,50 @@ def free(method: str, builder: str, images: str, given: Mapping[str, str], seed:
     ValueError
         For an unknown name, or a value that is not allowed.
     """
-    known(methods.METHODS, method, "method")
+    method, source = named(method)
     known(federation.BUILDERS, builder, "builder")
-    named = images.split(",") if "," in images else images
+    pictures = images.split(",") if "," in images else images
     if not images.endswith(".npz"):
-        schema.check_images(named)
+        schema.check_images(pictures)
     joins = federation.BUILDERS[builder].joins  # of one builder its options say
     takes = "two names or more, with commas between them," if joins else "one name"
-    require(joins not in (True, False) or joins == (named != images), "images", images, f"{takes} for {builder}")
+    require(joins not in (True, False) or joins == (pictures != images), "images", images, f"{takes} for {builder}")
     place = re.sub(r"[^\w,.-]+", "-", f"{builder}-{images}").strip("-")
     many = {"clients": 40} if "clients" in hints(federation.BUILDERS[builder]) else {}
     local, setting = {"lr": 0.1, "epochs": 5}, {"model": "mlp200", "rounds": 20}
-    fed = {"builder": builder, "images": named} | many
-    return Plan(place, method, {"name": method}, fed, local, setting, seed, how=how).changed(given)
+    fed = {"builder": builder, "images": pictures} | many
+    return Plan(place, method, {"name": method}, fed, local, setting, seed, how=how, source=source).changed(given)
+
+
+def named(method: str) -> tuple[str, str]:
+    """Find a method by its name, or by ``FILE.py:CLASS``, and make that one known as ``FILE.CLASS``.
+
+    Returns
+    -------
+    str
+        Its name in `METHODS`.
+    str
+        The absolute path and class of one that comes from a file; else "".
+
+    Raises
+    ------
+    FileNotFoundError, ValueError
+        There is no such file or method, or the file cannot be imported.
+    """
+    path, _, kind = method.partition(".py:")
+    if not (kind or method.endswith(".py")):
+        known(methods.METHODS, method, "method")
+        return method, ""
+    from cflkit.testing.promises import methods_of
+
+    file = Path(path if kind else method.removesuffix(".py")).with_suffix(".py").resolve()
+    found = {one.__name__: one for one in methods_of(file)}
+    require(bool(kind) or len(found) == 1, "method", method, f"{method}:CLASS, with one of {', '.join(found)}")
+    kind = kind or next(iter(found))
+    known(found, kind, f"method of {file.name}")
+    name = f"{file.stem}.{kind}"
+    methods.METHODS[name] = found[kind]
+    return name, f"{file}:{kind}"
 
 
 def accepted(method: str, builder: str) -> dict[str, tuple[str, Any, object]]:

@@ -5,6 +5,7 @@ from how it came about (versions, commit, machine, seconds), which is never hash
 """
 
 import hashlib
+import inspect
 import json
 import math
 import os
@@ -14,6 +15,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import UTC, date, datetime
+from functools import cache
 from importlib.metadata import version
 from pathlib import Path
 from typing import Literal
@@ -27,12 +29,12 @@ from cflkit.workbook import places, scores
 
 FOLDER = places.RESULTS
 DIGITS = 6  # decimals kept of a measured number
-LONGEST = 80  # letters of a label
-FORMAT = 2  # of a record; those without one have lists cut at twenty, and no client's accuracy
+FORMAT = 2  # of a record
 CLIENTS = ("accuracy", "unseen_accuracy", "personal_accuracy")  # of which each client's is kept
 ROUNDING = 6e-5  # of a mean of numbers with four digits, and of one with six
+label = places.label
 # where and how a run was computed changes its numbers at rounding level only: told, but not part of its identity
-_APART = ("seed", "device", "trainer", "chunk", "workers")
+_NOT_IN_IDENTITY = ("seed", "device", "trainer", "chunk", "workers")
 
 
 def identity(config: dict) -> str:
@@ -41,20 +43,13 @@ def identity(config: dict) -> str:
     The seed itself is left out, but another seed deals other data, and a fingerprint of these is part of the
     configuration: runs that differ in the seed alone have different hashes.
     """
-    kept = {name: value for name, value in config.items() if name not in _APART}
+    kept = {name: value for name, value in config.items() if name not in _NOT_IN_IDENTITY}
     return hashlib.blake2b(json.dumps(kept, sort_keys=True).encode(), digest_size=5).hexdigest()
 
 
 def path(protocol: str, label: str, config: dict, folder: Path = FOLDER) -> Path:
     """Where the record of a run belongs."""
     return folder / protocol / f"{name({'label': label, 'config': config, 'seed': config['seed']})}.json"
-
-
-def label(text: str) -> str:
-    """Make a label that can name a file; what is too long keeps its beginning and gets a digest."""
-    text = re.sub(r"[^\w,.=+\-]+", "_", text)
-    digest = hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 9]}_{digest}"
 
 
 def name(record: dict) -> str:
@@ -92,7 +87,7 @@ def write(protocol: str, label: str, simulation: Simulation, history: History, f
         "final": rounded(history.final),
         "clients": _each_client(simulation, history),
         "rounds": rounded(history.rounds),
-        "provenance": provenance() | {
+        "provenance": provenance(of_method(simulation)) | {
             "seconds": round(sum(history.seconds), 1),
             "device": simulation.model.device.type,
             "card": torch.cuda.get_device_name() if simulation.model.device.type == "cuda" else None,
@@ -104,8 +99,8 @@ def write(protocol: str, label: str, simulation: Simulation, history: History, f
     target = path(protocol, label, simulation.config, folder)
     target.parent.mkdir(parents=True, exist_ok=True)
     lines = ",\n".join(f" {json.dumps(name)}: {_lines(value)}" for name, value in record.items())
-    with places.whole(target) as part:
-        part.write_text("{\n" + lines + "\n}\n")
+    with places.atomic_write(target) as part:
+        part.write_text("{\n" + lines + "\n}\n", "utf-8")
     return target
 
 
@@ -127,11 +122,11 @@ class Record(Checked):
     final: Mapping
     rounds: Sequence[Mapping]
     provenance: Mapping
-    format: int = 1
-    clients: Mapping | None = None
+    format: int
+    clients: Mapping | None  # None where a run did not keep each client's
 
     def __post_init__(self):
-        require(self.format in (1, FORMAT), "format", self.format, f"1 or {FORMAT}; another version wrote this")
+        require(self.format == FORMAT, "format", self.format, f"{FORMAT}; another version wrote this")
         super().__post_init__()
         self._config()
         self._provenance()
@@ -164,10 +159,9 @@ class Record(Checked):
         date.fromisoformat(day)
 
     def _clients(self) -> None:
-        """Require that every accuracy is the mean of its clients', which records keep since the second format."""
-        if self.format < 2:
+        """Require that every accuracy is the mean of its clients', if they were kept."""
+        if self.clients is None:
             return
-        require(self.clients is not None, "clients", self.clients, "each client's accuracy")
         for name, each in self.clients.items():
             declared(f"clients' {name}", each, Some[int] if name == "cluster" else Some[Unit | None])
         lengths = {name: len(each) for name, each in self.clients.items()}
@@ -191,11 +185,11 @@ def read(file: Path) -> dict:
     """
     place = f"{file.parent.name}/{file.name}"
     try:
-        record = json.loads(file.read_text(), parse_constant=_no_number, parse_float=_finite,
+        record = json.loads(file.read_text("utf-8"), parse_constant=_no_number, parse_float=_finite,
                             object_pairs_hook=_once)  # fmt: skip
         require(isinstance(record, dict), "record", record, "a mapping")
         wanted = {f.name for f in fields(Record)}
-        for f in fields(Record)[:7]:
+        for f in fields(Record):
             require(f.name in record, "part", f.name, "there")
         Record(**{part: record[part] for part in record if part in wanted})
         named = name(record)
@@ -218,10 +212,10 @@ def _finite(text: str) -> float:
 
 def _once(pairs: list[tuple[str, object]]) -> dict:
     """Make a mapping; of a key that stands twice the first value would be lost."""
-    whole: dict = {}
-    for key, value in pairs:
-        require(key not in whole, "key", key, "there once")
-        whole[key] = value
+    whole = dict(pairs)
+    if len(whole) < len(pairs):
+        keys = [key for key, _ in pairs]
+        require(False, "key", next(key for key in keys if keys.count(key) > 1), "there once")
     return whole
 
 
@@ -236,8 +230,30 @@ def load(protocol: str | None = None, folder: Path = FOLDER) -> list[dict]:
     return [read(file) for file in sorted(folder.glob(f"{protocol or '*'}/*.json"))]
 
 
-def provenance() -> dict:
-    """Versions, commit (and whether code or protocols were changed since), machine and date of a run made now."""
+def of_method(simulation: Simulation) -> Path:
+    """The file that defines the method of a simulation."""
+    return Path(inspect.getfile(type(simulation.method)))
+
+
+@cache
+def _library() -> bytes:
+    """Digest of the package without the workbook, as it is when first asked for."""
+    root = Path(__file__).resolve().parents[1]
+    files = (file for file in sorted(root.rglob("*.py")) if "workbook" not in file.relative_to(root).parts)
+    return hashlib.blake2b(b"".join(hashlib.blake2b(file.read_bytes()).digest() for file in files)).digest()
+
+
+def code(*also: Path) -> str:
+    """Short hash of the code that a number depends on: the library, and files of one's own."""
+    own = (file for file in also if not file.resolve().is_relative_to(Path(__file__).resolve().parents[1]))
+    return hashlib.blake2b(b"".join([_library(), *(file.read_bytes() for file in own)]), digest_size=6).hexdigest()
+
+
+def provenance(*also: Path) -> dict:
+    """Versions, commit (and whether code or protocols were changed since), machine and date of a run made now.
+
+    `also` are files of code outside the package, see :func:`code`.
+    """
     root = places.ROOT
 
     def git(*what: str) -> str:
@@ -253,6 +269,7 @@ def provenance() -> dict:
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "commit": commit,
         "changed": changed,
+        "code": code(*also),
         "versions": {"cflkit": __version__, "python": platform.python_version()}
         | {name: version(name) for name in ("torch", "numpy", "scikit-learn")},
         "machine": {"processor": _processor(), "cores": os.cpu_count(), "threads": torch.get_num_threads()},
@@ -261,7 +278,7 @@ def provenance() -> dict:
 
 def _processor() -> str:
     info = Path("/proc/cpuinfo")
-    names = [line for line in info.read_text().splitlines() if "model name" in line] if info.exists() else []
+    names = [line for line in info.read_text("utf-8").splitlines() if "model name" in line] if info.exists() else []
     return names[0].partition(":")[2].strip() if names else platform.processor() or platform.machine()
 
 

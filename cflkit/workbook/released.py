@@ -1,10 +1,7 @@
 """Two things that FeSEM's authors do outside of their algorithm: score it another way, and choose K."""
 
-import json
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import pandas as pd
 import torch
@@ -15,10 +12,6 @@ from cflkit.data.federation import Federation
 from cflkit.engine.rows import Pick
 from cflkit.engine.simulation import History, Simulation, simulate
 from cflkit.methods.fesem import FeSEM
-from cflkit.workbook import places, protocols, records, reproduce
-
-FILE = "fesem_released.json"
-PROTOCOL, LABEL, SEEDS = "fesem_femnist_60_r60", "fesem4", range(3)
 
 
 def released_score(simulation: Simulation, history: History) -> dict[str, float | list[float]]:
@@ -45,34 +38,6 @@ def released_score(simulation: Simulation, history: History) -> dict[str, float 
               for k in range(len(centres))]  # fmt: skip
     each = [row["accuracy_micro"] for row in scores]
     return {"each": each, "micro": max(each), "mean": sum(each) / len(each), "macro": scores[-1]["accuracy"]}
-
-
-def both_scores(simulation: Simulation, history: History) -> dict[str, float | list]:
-    """Give the released score of a run beside that of each client's own centre.
-
-    Returns
-    -------
-    dict
-        What :func:`released_score` gives; ``own_micro`` and ``own_macro``, the run's last scores; ``members``, the
-        number of clients of every centre (K,).
-    """
-    final, found = history.final, released_score(simulation, history)
-    members = history.server["assign"].bincount(minlength=len(found["each"])).tolist()
-    return found | {"own_micro": final["accuracy_micro"], "own_macro": final["accuracy"], "members": members}
-
-
-def write(folder: Path = records.FOLDER) -> Path:
-    """Run FeSEM on sixty writers of FEMNIST again, and store both scores; stopped, it goes on where it was."""
-    places.need_folder("out", folder)
-    rows, kept = [], reproduce.CHECKPOINTS / "released"
-    for seed in SEEDS:
-        simulation = protocols.simulation(PROTOCOL, LABEL, seed=seed, checkpoint=kept / f"{LABEL}-s{seed}")
-        rows.append({"seed": seed} | both_scores(simulation, simulation.run()))
-    stored = {"protocol": PROTOCOL, "label": LABEL, "rows": rows, "provenance": records.provenance()}
-    with places.whole(folder / FILE) as part:
-        part.write_text(json.dumps(stored, indent=1) + "\n")
-    shutil.rmtree(kept)  # or the next call would train nothing, whatever the code has become
-    return folder / FILE
 
 
 def cells(stored: Mapping) -> Iterator[list[str]]:

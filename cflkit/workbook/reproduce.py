@@ -4,9 +4,7 @@ Each run leaves one record, goes on where it was stopped, and is never made twic
 """
 
 import contextlib
-import json
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -16,13 +14,12 @@ from pathlib import Path
 import pandas as pd
 from filelock import FileLock, Timeout
 
-from cflkit.checks import known, require
+from cflkit.checks import known
 from cflkit.data.federation import Federation
 from cflkit.engine.checkpoint import BusyError
 from cflkit.engine.history import History
 from cflkit.engine.simulation import check_device
-from cflkit.workbook import ledger, places, protocols, records
-from cflkit.workbook.spread import Clock, Outcome, Pool, TimeIsUp, spread
+from cflkit.workbook import ledger, places, pool, protocols, records
 
 CHECKPOINTS = Path("runs")
 
@@ -35,8 +32,9 @@ def run(
     out: Path = records.FOLDER,
     checkpoints: Path = CHECKPOINTS,
     checkpoint: Path | None = None,
+    again: bool = False,
     **settings,
-) -> Path:
+) -> tuple[Path, str]:
     """Run a plan into its record, from its last checkpoint, unless it has a record already.
 
     Parameters
@@ -53,6 +51,8 @@ def run(
         Where an unfinished run is kept; it is deleted when the record has been written.
     checkpoint : Path, optional
         A folder to keep this run in instead, for good: with more rounds it goes on from there.
+    again : bool
+        Run it although it has a record, and overwrite that.
     **settings
         Settings of :class:`~cflkit.engine.simulation.Simulation` in place of the plan's (progress, ...).
 
@@ -60,29 +60,43 @@ def run(
     -------
     Path
         The record.
+    str
+        "", or that it was there, made at which commit, and whether the code has changed since.
 
     Raises
     ------
     ValueError
-        For a folder that cannot be written to, or a checkpoint of another configuration.
+        For a folder that cannot be written to, a checkpoint of another configuration, or a record that is damaged.
     BusyError
         If another process is at work on this run.
     TimeIsUp
         If time is up before the last round.
     """
-    clock = Clock(seconds)
+    clock = pool.Clock(seconds)
     try_folders(out, checkpoints)
     kept = checkpoint or checkpoints / plan.protocol / f"{plan.label}-s{plan.seed}"
     simulation = plan.simulation(federation, checkpoint=kept, **settings)
     target = records.path(plan.protocol, plan.label, simulation.config, out)
     with alone(kept):  # until the record is there: nobody finds a run that is neither locked nor recorded
-        if checkpoint is not None or not target.exists():  # what a checkpoint holds is not run again
+        new = again or not target.exists()
+        if checkpoint is not None or new:  # what a checkpoint holds is not run again
             history = simulation.run(after=lambda so_far: len(so_far.rounds) > simulation.rounds or clock.check())
-        if not target.exists():
+        was = "" if new else _was_there(target, records.code(records.of_method(simulation)))
+        if new:
             records.write(plan.protocol, plan.label, simulation, history, out)
         if checkpoint is None:
             shutil.rmtree(kept, ignore_errors=True)
-    return target
+    return target, was
+
+
+def _was_there(target: Path, code: str) -> str:
+    """Say how old a record is: the configuration that names it does not tell the code that made it."""
+    try:
+        made = records.read(target)["provenance"]
+    except ValueError as error:
+        raise ValueError(f"{error}; delete {places.near(target)} to run it again") from None
+    changed = " (code has changed since)" * (made.get("code") != code)
+    return f"; was there, made at commit {made['commit'] or 'unknown'}{changed}"
 
 
 @contextlib.contextmanager
@@ -108,12 +122,12 @@ def alone(run: Path) -> Iterator[None]:
 
 
 def reproduce(table: str, seeds: Sequence[int] | None = None, minutes: float | None = None, *,
-              pool: Pool | None = None, out: Path = records.FOLDER, checkpoints: Path = CHECKPOINTS,
+              out: Path = records.FOLDER, checkpoints: Path = CHECKPOINTS, progress: bool = True,
               **how) -> int:  # fmt: skip
     """Run what a table lacks, cheapest first, and pass over what another process is at work on.
 
-    A line is printed for each run that begins, with its time as this machine's last runs make it likely, and for
-    each that ends; or one that the table lacks none.
+    A line is printed for each run that begins, with its estimated time, and for each that ends; or one that the
+    table lacks none.
 
     Parameters
     ----------
@@ -123,10 +137,10 @@ def reproduce(table: str, seeds: Sequence[int] | None = None, minutes: float | N
         Which seeds are wanted; as many as the table asks for if None.
     minutes : float, optional
         Stop after so long, each run at the end of a round; the same call goes on from there.
-    pool : Pool, optional
-        Where; one after the other in this process if None.
     out, checkpoints : Path
         As for :func:`run`.
+    progress : bool
+        Show a bar for each run.
     **how
         As for :class:`~cflkit.workbook.protocols.Plan`.
 
@@ -138,32 +152,41 @@ def reproduce(table: str, seeds: Sequence[int] | None = None, minutes: float | N
     Raises
     ------
     ValueError
-        For an unknown table, a device that is not here, or a budget that is not positive.
+        For an unknown table, or a device that is not here.
     FileNotFoundError
         For images that are not on this machine.
     TimeIsUp
         When the budget is spent before the table is full.
     """
-    require(minutes is None or minutes > 0, "budget", minutes, "more than 0 minutes")
     runs = lacking(table, seeds, out, **how)
-    plans = [plan for plan, _ in runs]
-    if not plans:
+    if not runs:
         print(f"{table} lacks no run")
     for label, seed in ledger.recorded(table, seeds, out):
         _tidy(checkpoints / ledger.tables()[table]["protocol"] / f"{label}-s{seed}")
     where = {"out": out.resolve(), "checkpoints": checkpoints.resolve()}  # a worker may be in another folder
-    tasks = [partial(run, one, **where, progress=pool is None) for one in plans]
-    cost, ended, failed = Cost([minutes for _, minutes in runs]), 0, 0
+    tasks = [partial(run, plan, **where, progress=progress) for plan, _ in runs]
+    ended = failed = told = 0  # told: the estimates, in minutes, of what has run
+    began, total = time.monotonic(), sum(minutes for _, minutes in runs)
 
     def begun(number: int) -> None:
-        print(f"{number + 1} of {len(plans)}: {plans[number]}, about {_long(cost.of(number))}", flush=True)
+        plan, estimate = runs[number]
+        print(f"{number + 1} of {len(runs)}: {plan}, about {_long(estimate)}", flush=True)
 
-    for outcome in spread(tasks, pool, None if minutes is None else 60 * minutes, begun):
-        if not isinstance(outcome.error, TimeIsUp):
-            ended += 1
-            failed += _told(outcome, plans[outcome.number], cost, pool.width if pool else 1)
-    if ended < len(plans):
-        raise TimeIsUp(f"time is up after {minutes:g} min")
+    for number, value, error in pool.run(tasks, None if minutes is None else 60 * minutes, begun):
+        plan, estimate = runs[number]
+        if isinstance(error, pool.TimeIsUp):
+            continue
+        ended, told = ended + 1, told + estimate
+        if isinstance(error, BusyError):
+            print(f"{plan}: another process is at work on it", flush=True)
+        elif error:
+            failed += 1
+            print(f"cflkit: {plan} failed: {error}", file=sys.stderr, flush=True)
+        else:  # what is left takes as long of its estimate as what has run
+            left = (time.monotonic() - began) / 60 * (total - told) / told
+            print(f"{places.near(value[0])}" + f"; about {_long(left)} left" * (ended < len(runs)), flush=True)
+    if ended < len(runs):
+        raise pool.TimeIsUp(f"time is up after {minutes:g} min")
     return failed
 
 
@@ -187,53 +210,8 @@ def _tidy(kept: Path) -> None:
             shutil.rmtree(kept, ignore_errors=True)
 
 
-def _told(outcome: Outcome, plan: protocols.Plan, cost: "Cost", width: int) -> bool:
-    """Say how a run ended; whether it failed."""
-    if isinstance(outcome.error, BusyError):
-        print(f"{plan}: another process is at work on it", flush=True)
-    elif outcome.error:
-        print(f"cflkit: {plan} failed: {outcome.error}", file=sys.stderr, flush=True)
-        return True
-    else:
-        cost.took(outcome.number, _minutes(outcome.value))
-        left = f"; about {_long(cost.left / width)} left" if cost.left else ""
-        print(f"{places.near(outcome.value)}{left}", flush=True)
-    return False
-
-
-class Cost:
-    """What runs cost, in minutes: as estimated, times what this machine has needed of an estimate so far."""
-
-    def __init__(self, minutes: Sequence[float]):
-        self.estimate = dict(enumerate(minutes))
-        self.told = self.measured = 0.0
-
-    @property
-    def factor(self) -> float:
-        """How much slower this machine is than the estimates, 1 while nothing was measured."""
-        return self.measured / self.told if self.told else 1.0
-
-    @property
-    def left(self) -> float:
-        """Of all runs that have not ended."""
-        return self.factor * sum(self.estimate.values())
-
-    def of(self, number: int) -> float:
-        """Of one run."""
-        return self.factor * self.estimate[number]
-
-    def took(self, number: int, minutes: float) -> None:
-        """Learn what a run took."""
-        self.told += self.estimate.pop(number)
-        self.measured += minutes
-
-
 def _long(minutes: float) -> str:
     return f"{minutes:.0f} min" if minutes >= 1 else "less than a minute"
-
-
-def _minutes(record: Path) -> float:
-    return json.loads(record.read_text())["provenance"]["seconds"] / 60
 
 
 def show(record: Path) -> list[Path]:
@@ -252,7 +230,7 @@ def show(record: Path) -> list[Path]:
     scores = pd.DataFrame(read["rounds"])
     y = "accuracy" if "accuracy" in scores else "personal_accuracy"
     plots.use_style()
-    with places.whole(picture) as part:
+    with places.atomic_write(picture) as part:
         plots.learning_curves({read["label"].partition(",")[0]: scores}, y).savefig(part, format="png")
     return [table, picture]
 
@@ -267,12 +245,3 @@ def try_folders(out: Path, checkpoints: Path) -> None:
     """
     places.need_folder("out", out)
     places.need_folder("checkpoints", checkpoints)
-
-
-def in_background(arguments: Sequence[str], log: Path) -> int:
-    """Start ``cflkit`` with `arguments` in a process that outlives this one, and return its number."""
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("a") as said:
-        print(time.strftime("%Y-%m-%d %H:%M:%S"), *arguments, file=said, flush=True)
-        command = [sys.executable, "-m", "cflkit", *arguments]
-        return subprocess.Popen(command, stdout=said, stderr=said, start_new_session=True).pid

@@ -1,34 +1,33 @@
 """Chapters with other parameters: executed as a notebook into a folder of its own, or as a function for a sweep.
 
-A chapter's metrics are what its code binds to a name: histories, or their last rows, by the method's label.
+A chapter's metrics are what its cell tagged `comparison` binds to a name: histories, or their last rows, by the
+method's label.
 """
 
 import ast
 import contextlib
+import hashlib
 import io
 import json
 import re
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 
 from cflkit.checks import require
-from cflkit.data import images
-from cflkit.engine.history import History
-from cflkit.workbook import notebooks, parameters, places, progress, records
+from cflkit.workbook import notebooks, parameters, places
 
-RUNS = Path("runs")
 FORMAT = 1  # of a run.json
-TOLD = """**A rerun of the chapter: {given}.** The text was written for the defaults, and its findings are theirs.
-Boxes, references and included parts are plain text here; the book's own page has them."""
+NOTE = """**A rerun of the chapter: {given}.** The text was written for the defaults, and its findings are theirs.
+Admonitions, cross-references and includes are not rendered in this export; the book's own page has them."""
 MATHJAX = """{"loader": {"load": ["core", "input/tex", "output/chtml"]}, "tex": {"inlineMath": [["$", "$"]]}}"""
 GLUED = re.compile(r"\{glue:text\}`([^`]+)`")  # a number in the text that a cell has computed
-LAST = "from cflkit.workbook import rerun\nrerun.leave(globals(), {file!r})"
+LAST = "from cflkit.workbook import rerun\nrerun.leave(globals(), {names!r}, {file!r})"
 
 
-def rerun(name: str, given: Mapping[str, str], out: Path = RUNS) -> Path:
+def rerun(name: str, given: Mapping[str, str], out: Path = Path("runs")) -> Path:
     """Execute a chapter with other parameters; nothing starts before all of them are known to be allowed.
 
     Parameters
@@ -64,10 +63,10 @@ def rerun(name: str, given: Mapping[str, str], out: Path = RUNS) -> Path:
     try:
         with places.writing(executed):
             changed = {name: values[name] for name in given}
-            _execute(path, executed, changed, LAST.format(file=str(left.resolve())))
+            _execute(path, executed, changed, LAST.format(names=bound(path), file=str(left.resolve())))
     except notebooks.CellFailed as error:
         failed = str(error)
-    metrics = json.loads(left.read_text()) if left.exists() else {}
+    metrics = json.loads(left.read_text("utf-8")) if left.exists() else {}
     seconds = time.perf_counter() - began
     _html(executed, label(given))
     write(folder / "run.json", path.stem, values, metrics, seconds, failed)  # who finds it finds the rest
@@ -90,13 +89,15 @@ def checked(path: Path, given: Mapping[str, str]) -> dict[str, parameters.Value]
     schema = parameters.of(path)
     values = schema.values(schema.read(given))
     if "images" in values:
+        from cflkit.data import images  # imports PyTorch, which takes longer than all checks
+
         images.need(values["images"])
     return values
 
 
 def label(given: Mapping[str, str]) -> str:
     """Name a rerun after what was changed."""
-    return records.label(",".join(f"{name}={text}" for name, text in given.items()) or "default")
+    return places.label(",".join(f"{name}={text}" for name, text in given.items()) or "default")
 
 
 def _folder(path: Path) -> Path:
@@ -117,19 +118,11 @@ def _execute(path: Path, executed: Path, values: Mapping, last: str) -> None:
     from traitlets.config import Config
 
     notebook = nbformat.convert(nbformat.from_dict(parameters.load(path)), 4)
-    count = sum(cell.cell_type == "code" for cell in notebook.cells) + bool(values)  # papermill adds one for these
     notebook.cells.append(nbformat.v4.new_code_cell(last))
     for cell in notebook.cells:
         cell.metadata.setdefault("tags", [])  # papermill takes them for granted
-    told = executed.with_name("progress").resolve()
     try:
-        with contextlib.ExitStack() as stack:
-            start = dict(notebooks.START)
-            if sys.stderr.isatty():
-                stack.enter_context(progress.shown(path.stem, count, told))
-                begin = progress.BEGIN.format(file=str(told))
-                start["extra_arguments"] = [*start["extra_arguments"], f"--IPKernelApp.exec_lines={begin}"]
-            stack.enter_context(notebooks.environment())
+        with notebooks.environment():
             papermill.execute_notebook(
                 notebook,
                 notebooks.literally(executed),
@@ -137,9 +130,9 @@ def _execute(path: Path, executed: Path, values: Mapping, last: str) -> None:
                 language="python",
                 cwd=str(path.resolve().parent),
                 start_timeout=300,
-                progress_bar=False,
+                progress_bar=sys.stderr.isatty(),
                 config=Config(KernelManager=notebooks.sockets()),
-                **start,
+                **notebooks.START,
             )
     except papermill.PapermillExecutionError as error:
         raise notebooks.CellFailed(f"{path.name}: {error.ename}: {error.evalue}") from None
@@ -147,7 +140,7 @@ def _execute(path: Path, executed: Path, values: Mapping, last: str) -> None:
         if executed.exists():
             done = nbformat.read(executed, 4)
             done.cells = [cell for cell in done.cells if cell.source != last]
-            with places.whole(executed) as part:
+            with places.atomic_write(executed) as part:
                 nbformat.write(done, part)
 
 
@@ -158,13 +151,13 @@ def _html(executed: Path, given: str) -> None:
 
     notebook = nbformat.read(executed, 4)
     _fill(notebook.cells)
-    notebook.cells.insert(0, nbformat.v4.new_markdown_cell(TOLD.format(given=given)))
+    notebook.cells.insert(0, nbformat.v4.new_markdown_cell(NOTE.format(given=given)))
     mathjax = places.BOOK / "_static" / "mathjax" / "startup.js"
     page, _ = HTMLExporter(
         mathjax_url=mathjax.as_uri() if mathjax.exists() else "", require_js_url="", jquery_url=""
     ).from_notebook_node(notebook)
     page = page.replace("<head>", f"<head><script>window.MathJax = {MATHJAX};</script>", 1)
-    with places.whole(executed.with_suffix(".html")) as part:
+    with places.atomic_write(executed.with_suffix(".html")) as part:
         part.write_text(page, "utf-8")
 
 
@@ -186,7 +179,28 @@ def comparison(path: Path) -> int | None:
     return next((number for number, cell in enumerate(coded) if "comparison" in parameters.tags(cell)), None)
 
 
-def demonstrate(path: Path, values: Mapping, out: Path, seconds: float | None = None) -> Path:
+def bound(path: Path) -> list[str]:
+    """The names that the cell tagged `comparison` assigns: what a chapter measures is among them."""
+    if (number := comparison(path)) is None:
+        return []
+    coded = [cell for cell in parameters.load(path)["cells"] if cell["cell_type"] == "code"]
+    assigned = (node for node in ast.parse(parameters.code(coded[number])).body if isinstance(node, ast.Assign))
+    return [target.id for node in assigned for target in node.targets if isinstance(target, ast.Name)]
+
+
+def key(path: Path) -> str:
+    """Short hash of what a demonstration depends on, beside the values that are given.
+
+    It is over the notebook's folder, its code up to the comparison, with the defaults, and the library's code.
+    """
+    from cflkit.workbook import records
+
+    coded = [parameters.code(cell) for cell in parameters.load(path)["cells"] if cell["cell_type"] == "code"]
+    parts = [str(path.resolve().parent), records.code(), *coded[: comparison(path) + 1]]
+    return hashlib.blake2b(json.dumps(parts).encode(), digest_size=4).hexdigest()
+
+
+def demonstrate(path: Path, values: Mapping, out: Path, seconds: float | None = None) -> tuple[Path, str]:
     """Run a chapter as a function: its code, in this process, up to the cell that compares methods.
 
     Parameters
@@ -196,7 +210,8 @@ def demonstrate(path: Path, values: Mapping, out: Path, seconds: float | None = 
     values : mapping
         All its parameters.
     out : Path
-        The file to write, see :func:`write`; nothing is done if it is there.
+        The file to write, see :func:`write`, in a folder that is named after :func:`key`: it is not run again if
+        the file is there.
     seconds : float, optional
         Ignored: a demonstration takes seconds, and is run whole.
 
@@ -204,29 +219,30 @@ def demonstrate(path: Path, values: Mapping, out: Path, seconds: float | None = 
     -------
     Path
         The file.
+    str
+        Whether it was there.
 
     Raises
     ------
     ValueError
-        The tagged cell binds no histories of several methods to a name, see :func:`compared`.
+        The tagged cell binds no histories of several methods to a name, see :func:`compared`; or the file is there,
+        and is of other values.
     RuntimeError
         Its code fails with these values.
     """
     from cflkit.workbook.reproduce import alone
 
     with alone(out.parent):
-        if not out.exists():
-            began = time.perf_counter()
-            metrics = _demonstration(path, values)
-            write(out, path.stem, values, metrics, time.perf_counter() - began)
-    return out
-
-
-def _demonstration(path: Path, values: Mapping) -> dict:
-    *_, (_, names) = islice(cells(path, values), comparison(path) + 1)
-    found = compared(names)
-    require(bool(found), f"{path.name}: methods that its cell `comparison` compares", len(found), "two or more")
-    return found
+        if out.exists():
+            there = read(out)["parameters"]
+            require(there == dict(values), "parameters", there, f"{dict(values)}; delete {out} to run it again")
+            return out, "; was there"
+        began = time.perf_counter()
+        *_, (_, names) = islice(cells(path, values), comparison(path) + 1)
+        found = compared({name: names[name] for name in bound(path)})
+        require(bool(found), f"{path.name}: methods that its cell `comparison` compares", len(found), "two or more")
+        write(out, path.stem, values, found, time.perf_counter() - began)
+    return out, ""
 
 
 def cells(path: Path, values: Mapping) -> Iterator[tuple[str, dict]]:
@@ -262,32 +278,41 @@ def cells(path: Path, values: Mapping) -> Iterator[tuple[str, dict]]:
 
 
 # ---------------------------------------------------------------------- what a chapter measures
-def leave(names: Mapping, file: str) -> None:
+def leave(names: Mapping, measured: Iterable[str], file: str) -> None:
     """Write what a chapter has measured; the last cell of a rerun does so."""
-    Path(file).write_text(json.dumps(compared(names)))
+    found = compared({name: names[name] for name in measured if name in names})
+    Path(file).write_text(json.dumps(found), "utf-8")
 
 
 def compared(names: Mapping) -> dict[str, dict]:
-    """Find what was measured: by label, the last round's ``final`` numbers and the ``rounds`` of each run.
+    """Take what was measured: by label, the last round's ``final`` numbers and the ``rounds`` of each run.
 
     Parameters
     ----------
     names : mapping
-        What a chapter's code has bound. A mapping from labels to histories counts, also to several histories each
-        (one per seed), and to last rows.
+        What the cell tagged `comparison` has bound. A mapping from labels to histories counts, also to several
+        histories each (one per seed), and to last rows.
+
+    Raises
+    ------
+    ValueError
+        Two such mappings have a label in common, with other numbers.
     """
-    found = {}
+    found: dict[str, list] = {}
     for name, value in names.items():
-        if isinstance(value, dict) and len(value) > 1 and not name.startswith("_"):
+        if isinstance(value, dict) and len(value) > 1:
             runs = {key: list(_runs(one)) for key, one in value.items() if isinstance(key, str)}
             if len(runs) == len(value) and all(runs.values()):
-                found |= {key: runs[key] for key in runs if key not in found}
+                for key, one in runs.items():
+                    require(found.setdefault(key, one) == one, f"{name}: label", key, "of one method only")
     return {key: [{"final": _numbers(rows[-1]), "rounds": [_numbers(row) for row in rows]} for rows in runs]
             for key, runs in found.items()}  # fmt: skip
 
 
 def _runs(value) -> Iterator[list[dict]]:
     """Give the rows of each run in a value: a history, a last row, or several, perhaps with a simulation."""
+    from cflkit.engine.history import History
+
     for one in value if isinstance(value, list | tuple) else [value]:
         rows = one.rounds if isinstance(one, History) else [one]
         if rows and isinstance(rows[-1], dict) and {"round", "down"} <= rows[-1].keys():
@@ -296,6 +321,8 @@ def _runs(value) -> Iterator[list[dict]]:
 
 def _numbers(row: Mapping) -> dict[str, float]:
     """Keep the numbers of a row, and the mark of a run that has diverged."""
+    from cflkit.workbook import records
+
     numbers = {k: v for k, v in row.items() if isinstance(v, int | float) and not isinstance(v, bool)}
     return records.rounded(numbers | {k: row[k] for k in ("diverged",) if k in row})
 
@@ -304,6 +331,8 @@ def write(
     file: Path, chapter: str, values: Mapping, metrics: dict, seconds: float, failed: str | None = None
 ) -> None:
     """Write what a rerun was and what it measured, whole or not at all."""
+    from cflkit.workbook import records
+
     content = {
         "format": FORMAT,
         "chapter": chapter,
@@ -313,7 +342,7 @@ def write(
         "provenance": records.provenance() | {"seconds": round(seconds, 1)},
     }
     file.parent.mkdir(parents=True, exist_ok=True)
-    with places.whole(file) as part:
+    with places.atomic_write(file) as part:
         part.write_text(json.dumps(content, indent=1) + "\n", "utf-8")
 
 

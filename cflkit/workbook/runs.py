@@ -11,7 +11,7 @@ from cflkit.checks import known
 from cflkit.workbook import places, records, rerun
 
 _SCORES = {"accuracy": "accuracy", "personal_accuracy": "personal"}  # the first that a run has, and its short name
-APART = {"digest", "seed", "device", "trainer", "chunk"}  # of a configuration: what no reader has changed
+HIDDEN = {"digest", "seed", "device", "trainer", "chunk"}  # of a configuration: what no reader has changed
 
 
 @dataclass(frozen=True)
@@ -49,6 +49,11 @@ class Run:
     seconds: float
     file: Path
     failed: bool = False
+
+    @property
+    def short(self) -> str:
+        """Its name without folder and parameters, for a figure."""
+        return self.name.partition("/")[2].partition(",")[0]
 
     @property
     def diverged(self) -> list[str]:
@@ -117,7 +122,7 @@ def _flat(config: Mapping, before: str = "") -> dict:
     for name, value in config.items():
         if isinstance(value, Mapping):
             flat |= _flat(value, f"{before}{name}.")
-        elif name not in APART:
+        elif name not in HIDDEN:
             flat[f"{before}{name}"] = value
     return flat
 
@@ -142,8 +147,10 @@ def find(names: Iterable[str], folders: Iterable[Path]) -> dict[str, list[Run]]:
     for name in names:
         here = [(folder, run) for folder in folders for run in everything[folder][0] if fnmatch(run.name, name)]
         if not here:
-            known(sorted({_name(file) for folder in folders for file in _files(folder)}), name, "run")
-            raise ValueError(next(line for _, bad in everything.values() for line in bad))
+            there = sorted({_name(file) for folder in folders for file in _files(folder)})
+            if not any(fnmatch(one, name) for one in there):
+                known(there, name, "run")
+            raise ValueError(next(line for folder in folders for line in load(folder, [name])[1]))
         for folder, run in here:
             group = found.setdefault((run.name, folder), [])
             if run not in group:  # which another pattern has found
@@ -153,17 +160,14 @@ def find(names: Iterable[str], folders: Iterable[Path]) -> dict[str, list[Run]]:
             for (name, folder), group in found.items()}  # fmt: skip
 
 
-def lines(runs: Iterable[Run]) -> list[str]:
-    """One line a run, for reading."""
-    table = []
-    for run in runs:
-        score = next((f"{word} {row[y]:.4f}" for rows in run.metrics.values() for row in rows[-1:]
-                      for y, word in _SCORES.items() if row.get(y) is not None), None)  # fmt: skip
-        many = f"{len(run.metrics)} methods" if run.metrics else "no metrics"
-        shown = score if score and len(run.metrics) == 1 else many
-        mark = "  failed" * run.failed + "  diverged" * bool(run.diverged)
-        table.append(f"{run.name:44} seed {run.seed:<3} {shown:17} {run.seconds:7.1f} s  {run.date}{mark}")
-    return table
+def line(run: Run) -> str:
+    """Write a run in one line, for reading."""
+    score = next((f"{word} {row[y]:.4f}" for rows in run.metrics.values() for row in rows[-1:]
+                  for y, word in _SCORES.items() if row.get(y) is not None), None)  # fmt: skip
+    many = f"{len(run.metrics)} methods" if run.metrics else "no metrics"
+    shown = score if score and len(run.metrics) == 1 else many
+    mark = "  failed" * run.failed + "  diverged" * bool(run.diverged)
+    return f"{run.name:44} seed {run.seed:<3} {shown:17} {run.seconds:7.1f} s  {run.date}{mark}"
 
 
 def delete(run: Run) -> None:

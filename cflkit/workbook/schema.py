@@ -36,6 +36,7 @@ from cflkit.workbook.scores import METRICS, MODELS
 
 CHAPTERS = ("mdicfl", "fesem", "stocfl", "lcfed", "fedcg")
 PACKED = ("femnist", "sign", "svhn_sample")  # data sets that are read from a .npz of that name
+LISTS = ("left_out", "corrections")
 OWN = {"rounds": Count, "participation": Fraction, "lr": Positive}  # what a label of a protocol may have for itself
 
 
@@ -238,29 +239,69 @@ def _all_fields(folder: Path) -> set[str]:
 # ---------------------------------------------------------------------- claims
 @dataclass(frozen=True)
 class Claim(Checked):
-    """What a paper says, the rule that decides it and since when; the comment in ``claims.yaml`` has the rest."""
+    """What a paper says, where, and the comparisons that decide it; the comment in ``claims.yaml`` has the rest."""
 
     id: str
     says: str
-    since: date
+    quote: str | None = None
+    place: str | None = None
+    main: bool = False
+    kind: Literal["print", "arithmetic", "ours"] | None = None
+    of: Literal["all", "most", "some"] = "all"
+    lead: str | None = None
     numbers: Mapping = field(default_factory=dict)
     parts: Mapping = field(default_factory=dict)
     untested: str | None = None
-    ours: bool = False
+    since: date | None = None
 
     def __post_init__(self):
         super().__post_init__()
-        ok = bool(self.parts) or bool(self.untested)
-        require(ok, "parts", self.parts, "given, or 'untested', which says why not")
+        require(bool(self.parts) != bool(self.untested), "parts", self.parts, "given, or 'untested', which says why not")
+        ours = self.kind == "ours"
+        require(ours or bool(self.quote and self.place), "quote", self.quote, "given with its place, unless it is ours")
+        require(not (self.main and self.kind), "main", self.main, "a claim of the paper that runs decide")
 
 
 @dataclass(frozen=True)
 class Gate(Checked):
-    """A protocol's baseline, and the printed number half of the way to which it must have come from chance."""
+    """A protocol's baseline, the printed number that it must be near, and what else its runs must be like."""
 
     baseline: str
     classes: Annotated[int, Range(2)]
     printed: Mapping
+    unlike: str | None = None
+    mechanism: Mapping | None = None
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.mechanism is not None:
+            _check(Mechanism, self.mechanism)
+
+
+@dataclass(frozen=True)
+class Mechanism(Checked):
+    """What must happen in the runs of labels that begin so: the mean of a metric is below, or at least, a number."""
+
+    label: str
+    metric: Literal[METRICS]
+    why: str
+    below: float | None = None
+    least: float | None = None
+
+    def __post_init__(self):
+        super().__post_init__()
+        require((self.below is None) != (self.least is None), "below", self.below, "given, or 'least'")
+
+
+@dataclass(frozen=True)
+class Correction(Checked):
+    """A rule that was wrong: when it was corrected, why, and what it said before and after."""
+
+    claim: str
+    day: date
+    before: str
+    after: str
+    because: str
 
 
 @dataclass(frozen=True)
@@ -273,8 +314,8 @@ class Rule(Checked):
 
 
 RULES = {
-    "more": Rule(2, may=("by",)),
-    "least": Rule(2, ("within",)),
+    "more": Rule(2, may=("by", "lead")),
+    "least": Rule(2, ("within",), ("lead",)),
     "near": Rule(2, ("within",)),
     "ratio": Rule(2, ("to",)),
     "above": Rule(1, ("than",)),
@@ -282,10 +323,10 @@ RULES = {
     "equals": Rule(1, ("to",)),
     "as_printed": Rule(1, ("number", "within")),
     "printed_more": Rule(2, may=("within",)),
-    "printed_above": Rule(1, ("than",), ("rounded",)),
+    "printed_above": Rule(1, ("than",)),
 }
 SIZES: dict[str, Any] = {
-    "by": Weight, "within": Weight, "rounded": Weight, "than": float, "to": float, "number": str,
+    "by": Weight, "within": Weight, "than": float, "to": float, "number": str, "lead": str,
 }  # fmt: skip
 
 
@@ -311,8 +352,9 @@ def _part(part: Any, numbers: Mapping, cell: Callable[[Any], None]) -> None:
     given = part[kind] if rule.operands == 2 else [part[kind]]
     ok = isinstance(given, list) and len(given) == rule.operands
     require(ok, kind, part[kind], f"a list of {rule.operands}")
-    for name in [part["number"]] if "number" in part else []:
-        known(numbers, name, "number")
+    for key in ("number", "lead"):
+        if key in part:
+            known(numbers, part[key], "number")
     for side in given:
         if kind.startswith("printed"):
             declared(kind, side, str)
@@ -344,8 +386,8 @@ def _claim(paper: str, given: Any, labels: Mapping[str, Mapping], gates: Mapping
     for name, what in numbers.items():
         with _at("numbers", str(name)):
             papers.printed_numbers(paper, what)
-    for name in re.findall(r"\{(\w*)\}", given["says"]):
-        known(numbers, name, "number")
+    if "lead" in given:
+        known(numbers, given["lead"], "number")
     for name, part in given.get("parts", {}).items():
         with _at("parts", str(name)):
             _part(part, numbers, _cell(labels, gates))
@@ -361,7 +403,7 @@ def _file(file: Path, needed: Sequence[str], more: Sequence[str] = ()) -> dict:
         for key in needed:
             require(key in data, "key", key, "there")
         for key in data:
-            kind = list if key in CHAPTERS or key == "left_out" else (Mapping if key != "rules_since" else Any)
+            kind = list if key in (*CHAPTERS, *LISTS) else (Mapping if key != "rules_since" else Any)
             declared(key, data[key], kind)
     return data
 
@@ -390,10 +432,10 @@ def _tables(folder: Path) -> tuple[dict[str, dict], list[dict]]:
 
 
 @cache
-def _claims(folder: Path) -> tuple[dict[str, list[dict]], dict[str, dict | str], date]:
-    data = dict(_file(folder / "claims.yaml", ["rules_since", "gates"], CHAPTERS))
+def _claims(folder: Path) -> tuple[dict[str, list[dict]], dict[str, dict | str], date, list[dict]]:
+    data = dict(_file(folder / "claims.yaml", ["rules_since", "gates"], [*CHAPTERS, "corrections"]))
     labels = {name: protocol["methods"] for name, protocol in _protocols(folder).items()}
-    since, gates = data.pop("rules_since"), data.pop("gates")
+    since, gates, corrected = data.pop("rules_since"), data.pop("gates"), data.pop("corrections", [])
     with _at("claims.yaml"):
         declared("rules_since", since, date)
     for name, gate in gates.items():
@@ -407,7 +449,16 @@ def _claims(folder: Path) -> tuple[dict[str, list[dict]], dict[str, dict | str],
         for given in found:
             with _at("claims.yaml", str(given.get("id", given) if isinstance(given, Mapping) else given)):
                 _claim(paper, given, labels, gates)
-    return data, gates, since
+        with _at("claims.yaml", paper):
+            mains = [given["id"] for given in found if given.get("main")]
+            require(len(mains) < 2, "main claims", mains, "one at most")
+    ids = [given["id"] for found in data.values() for given in found]
+    twice = sorted({name for name in ids if ids.count(name) > 1})
+    require(not twice, "claims.yaml, id", twice, "there once")
+    for given in corrected:
+        with _at("claims.yaml", "corrections"):
+            _check(Correction, given)
+    return data, gates, since, corrected
 
 
 def protocols() -> dict[str, dict]:
@@ -451,3 +502,8 @@ def gates() -> dict[str, dict | str]:
 def rules_since() -> date:
     """Since when the rules that hold for every claim are what they are; raises as ``protocols``."""
     return _claims(papers.PAPERS)[2]
+
+
+def corrections() -> list[dict]:
+    """Rules that were wrong, when and why they were corrected, and both verdicts; raises as ``protocols``."""
+    return _claims(papers.PAPERS)[3]

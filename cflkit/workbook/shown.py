@@ -9,7 +9,6 @@ from io import BytesIO
 from numbers import Real
 
 import numpy as np
-import pandas as pd
 from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
@@ -24,7 +23,7 @@ class Table:
 
     Parameters
     ----------
-    rows : DataFrame, or mapping of row to mapping of column to value
+    rows : mapping of row to mapping of column to value
         Numbers, texts, truth values, and tuples for what goes from one to the next; what is missing is None or NaN,
         or left out.
     decimals : int or mapping of column to int
@@ -37,15 +36,14 @@ class Table:
 
     def __init__(
         self,
-        rows: pd.DataFrame | Mapping[str, Mapping],
+        rows: Mapping[str, Mapping],
         decimals: int | Mapping[str, int] = 2,
         *,
         corner: str = "case",
         signed: Sequence[str] = (),
     ):
-        if isinstance(rows, pd.DataFrame):
-            rows = {name: row.to_dict() for name, row in rows.iterrows()}
-        require(len(rows) > 0, "rows", rows, "at least one row")
+        ok = isinstance(rows, Mapping) and len(rows) > 0
+        require(ok, "rows", rows, 'a mapping with a row or more; of a DataFrame, `frame.to_dict("index")`')
         self.rows = {str(name): dict(row) for name, row in rows.items()}
         self.columns = list(dict.fromkeys(column for row in self.rows.values() for column in row))
         self.decimals, self.corner, self.signed = decimals, corner, set(signed)
@@ -59,7 +57,8 @@ class Table:
         figures = [all(_is_number(row.get(c)) for row in self.rows.values()) for c in self.columns]
         lines = [[self.corner, *map(str, self.columns)], ["---", *("---:" if f else "---" for f in figures)]]
         lines += [[name, *(self._seen(c, row.get(c)) for c in self.columns)] for name, row in self.rows.items()]
-        return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+        escaped = ([cell.replace("|", r"\|") for cell in line] for line in lines)  # a bare one would end the cell
+        return "\n".join(f"| {' | '.join(line)} |" for line in escaped)
 
     def __repr__(self) -> str:
         lines = [[self.corner, *map(str, self.columns)]]

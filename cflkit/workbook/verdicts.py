@@ -1,312 +1,442 @@
-"""Verdicts: whether a paper's claim holds, by rules written down before; the book's page "ledger" tells them.
+"""One rule: what runs say of a comparison, and comparisons of a claim; the page "ledger" tells the rule to readers.
 
-A part of a claim compares measured numbers, paired over seeds. It **holds** when the 95% interval of the difference
-lies on the claim's side of the boundary, margin included, **fails** when it lies on the other side, and is
-**undecided** when it contains the boundary. With fewer than three seeds there is no interval worth the name: the
-part is *preliminary*, and *seems* to hold or fail, by its mean.
+A *finding* compares a with b at a boundary. It is **held** if the 95% interval of a - b lies on the claim's side,
+**failed** if it lies beyond the boundary on the other side, and **open** otherwise, with a reason.
+
+* Variances are pooled over the table that has both cells; a cell that varies far more than its table keeps its own.
+  Where seeds move all methods of a table alike, they are taken out, and a - b is paired.
+* Of several rivals all must be beaten, and one wins; either by Holm's correction. One that diverged is beaten.
+* Counts of clusters and indices are told as "k of n seeds", and decided by the sign test, so from six seeds on.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 
-from cflkit.engine import metrics
-from cflkit.workbook import measured, protocols, records, schema
-from cflkit.workbook.measured import number
-from cflkit.workbook.papers import printed_numbers
+import numpy as np
+import pandas as pd
+from scipy import stats
 
+from cflkit.checks import require
+from cflkit.workbook import measured, papers, records, results, schema
+
+HELD, FAILED, OPEN = WORDS = "held", "failed", "open"
 SEEDS = 3  # fewer decide nothing
-HOLDS, FAILS, UNDECIDED, UNTESTED = "holds", "fails", "undecided", "not tested"
-MIXED, PARTLY, PARTLY_FAILS = "mixed", "holds in part", "fails in part"
-CONSISTENT, INCONSISTENT = "internally consistent", "internally inconsistent"
-VACUOUS, MISSING, BLOCKED = "vacuous", "not yet measured", "blocked"
-UNRUN = "none of the runs that it rests on has been made yet"
-TRAFFIC = {"down", "up", "server_flops", "client_flops"}  # counted, whether or not anything is learnt
-HALFWAY = 0.5  # of the way from chance to its printed number: what a baseline must have learnt
-RATIO = 0.005  # a ratio is what the paper says to a hundredth
-SLACK = 1e-9  # of floating-point sums at a boundary
-SEEMS = {HOLDS: "seems to hold", FAILS: "seems to fail", MIXED: "seems mixed",
-         PARTLY: "seems to hold in part", PARTLY_FAILS: "seems to fail in part"}  # what is said with fewer seeds
+ALPHA = 0.05
+APART = 0.01  # level at which a cell varies more than its table
+MISS, DEVIATIONS = 3.0, 2.0  # a baseline this far from print [points, printed deviations] misses it
+RISING = 1.0  # points gained in the last third of the rounds: a curve that still rises
+MOST = 100  # seeds, more than which nobody would run
+COUNTED = {"ari", "nmi", "clusters", "main_clusters", "settled", "largest_share"}
+TRAFFIC = {"down", "up", "server_flops", "client_flops"}
+PRINTED, COUNTS = "print", "arithmetic"  # kinds of claims that no run decides
+UNRUN = "not run"
 
 
 @dataclass(frozen=True)
-class Part:
-    """One test of a claim.
+class Gap:
+    """An estimate: `n` seeds, its `mean`, standard error and degrees of freedom; `paired`, seeds were taken out."""
+
+    n: int
+    mean: float
+    error: float
+    df: float
+    paired: bool = False
+
+    def ends(self, alpha: float = ALPHA) -> tuple[float, float]:
+        """Ends of the interval that misses with chance `alpha`; without an error, no interval."""
+        half = stats.t.ppf(1 - alpha / 2, self.df) * self.error if self.df > 0 else np.inf
+        return self.mean - half, self.mean + half
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What runs say of a comparison.
 
     Attributes
     ----------
-    name : str
-        What it tests.
-    outcome : str
-        "holds", "fails" or "undecided"; "vacuous", "blocked" or "not yet measured" if nothing was tested;
-        "internally consistent" or "internally inconsistent" of printed numbers.
-    value : str
-        What was found, in words.
-    seeds : int
-        Over how many seeds.
+    what, a, b : str
+        Its name, the cell, and the cell (of several, the one that decides) that it is compared with; "" if none.
+    boundary : float
+        Of a - b, or of a.
+    n : int
+        Seeds.
+    mean, low, high : float or None
+        The estimate and its interval; counts have none.
+    word, reason : str
+        "held", "failed" or "open", and why, if that is not the interval.
     runs : tuple of dict
         The records behind it.
     """
 
-    name: str
-    outcome: str
-    value: str
-    seeds: int = 0
+    what: str
+    a: str = ""
+    b: str = ""
+    boundary: float = 0.0
+    n: int = 0
+    mean: float | None = None
+    low: float | None = None
+    high: float | None = None
+    word: str = OPEN
+    reason: str = ""
     runs: tuple[dict, ...] = ()
-
-    @property
-    def printed(self) -> bool:
-        """Whether printed numbers alone decide it."""
-        return self.outcome in (CONSISTENT, INCONSISTENT)
-
-    @property
-    def tested(self) -> bool:
-        """Whether runs were compared."""
-        return self.outcome in (HOLDS, FAILS, UNDECIDED)
-
-    @property
-    def preliminary(self) -> bool:
-        """Whether there are too few seeds to decide it."""
-        return self.tested and self.seeds < SEEDS
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of a claim.
+    """What became of a claim: its word, the finding that decides, the reason, and all findings."""
 
-    Attributes
-    ----------
-    outcome : str
-        What all its parts together say; "holds" and "fails" only if every part was decided, and so.
-    preliminary : bool
-        Whether no part has the seeds to be decided: then the outcome is where they point to.
-    note : str
-        Which parts say what, what is missing, and what weakens it, in sentences.
-    parts : list of Part
-    caveats : str
-        Of the note, what weakens it.
-    newer : str
-        The day of the rule, unless all the runs that it judges are of later days; then "".
+    word: str
+    decides: Finding
+    reason: str
+    findings: tuple[Finding, ...]
+
+
+# ---------------------------------------------------------------------- estimates
+def cell(name: str) -> tuple[str, str, str]:
+    """Protocol, label and metric of ``protocol/label/metric``."""
+    protocol, label, metric = [*name.split("/"), "accuracy"][:3]
+    return protocol, label, metric
+
+
+@cache
+def _tables(folder: Path) -> list[tuple[str, str, tuple[str, ...]]]:
+    """Protocol, metric and cells of every table."""
+    found = []
+    for table in schema.tables().values():
+        protocol, metric = table["protocol"], table["metric"]
+        rows = [f"{row['model']}_{metric}" if "model" in row else metric for row in table["rows"].values()]
+        labels = [row["label"] for row in table["rows"].values()]
+        cells = dict.fromkeys(f"{protocol}/{label}/{m}" for label, m in zip(labels, rows, strict=True))
+        found.append((protocol, metric, tuple(cells)))
+    return found
+
+
+def _pool(name: str, other: str, folder: Path) -> tuple[float, int, float, int]:
+    """Variance and degrees of freedom of the table that has both cells: plain, and with seeds taken out (0: not so).
+
+    Without a table that has both, all of their protocol count.
     """
-
-    outcome: str
-    preliminary: bool
-    note: str
-    parts: list[Part]
-    caveats: str = ""
-    newer: str = ""
-
-    @property
-    def word(self) -> str:
-        """The verdict in words."""
-        return SEEMS[self.outcome] if self.preliminary else self.outcome
-
-    def __str__(self) -> str:
-        return f"{self.word}. {self.note}".strip()
+    (protocol, _, metric), wanted = cell(name), {"/".join(cell(n)) for n in (name, other or name)}
+    mine = [cells for p, m, cells in _tables(folder) if p == protocol and m == results.base(metric)]
+    table = next((cells for cells in mine if wanted <= set(cells)), tuple(dict.fromkeys(c for t in mine for c in t)))
+    return _pooled(table, folder, results.stamps(protocol, folder))
 
 
-# ---------------------------------------------------------------------- one part
-def outcome(margins: Sequence[Sequence[float]], strict: bool = False, most: int = SEEDS) -> str:
-    """What margins over seeds say: each is how far the claim's side lies beyond its boundary.
-
-    Parameters
-    ----------
-    margins : sequence of sequence of float
-        For each condition that the claim needs, a value a seed; all of them must hold.
-    strict : bool
-        Whether a margin of exactly nothing is too little.
-    most : int
-        As how many seeds they count at most: as many as the baseline has, on which they lean.
-
-    Returns
-    -------
-    str
-        By the 95% t interval over seeds; by the mean where fewer than three count.
-    """
-    least = SLACK if strict else -SLACK
-    few = min(most, *map(len, margins)) < SEEDS
-    gaps = [metrics.paired_difference(margin, [0.0] * len(margin)) for margin in margins]
-    if all((gap["mean"] if few else gap["low"]) > least for gap in gaps):
-        return HOLDS
-    return FAILS if few or any(gap["high"] < -SLACK for gap in gaps) else UNDECIDED
+@cache
+def _pooled(table: Sequence[str], folder: Path, stamps: tuple) -> tuple[float, int, float, int]:
+    series = [_steady(name, folder) for name in table]
+    series = sorted((s for s in series if len(s) > 1 and s.var() > 0), key=pd.Series.var)
+    while len(series) > 2:  # the most variable cell leaves while it stands out
+        rest = _together(series[:-1])
+        if stats.f.sf(series[-1].var() / rest[0], len(series[-1]) - 1, rest[1]) >= APART:
+            break
+        series.pop()
+    if not series:
+        return 0.0, 0, 0.0, 0
+    variance, df = _together(series)
+    grid = pd.DataFrame(dict(enumerate(series))).dropna()  # seeds x cells, of the seeds that all have
+    if min(grid.shape) < 2:
+        return variance, df, 0.0, 0
+    rest = grid - grid.mean() - grid.mean(axis=1).to_numpy()[:, None] + grid.to_numpy().mean()
+    free = (grid.shape[0] - 1) * (grid.shape[1] - 1)
+    left = float((rest**2).to_numpy().sum()) / free
+    between = grid.shape[1] * float(grid.mean(axis=1).var())
+    blocks = left > 0 and stats.f.sf(between / left, grid.shape[0] - 1, free) < ALPHA
+    return (variance, df, left, free) if blocks else (variance, df, 0.0, 0)
 
 
-def decide(name: str, part: dict, numbers: dict[str, list[float]], folder: Path = records.FOLDER) -> Part:
-    """Decide one part of a claim; ``claims.yaml`` says what each kind of test means.
+def _together(series: Sequence[pd.Series]) -> tuple[float, int]:
+    df = sum(len(s) - 1 for s in series)
+    return sum(s.var() * (len(s) - 1) for s in series) / df, df
 
-    Parameters
-    ----------
-    name : str
-        Of the part.
-    part : dict
-        Its rule, as declared in :mod:`cflkit.workbook.schema`.
-    numbers : dict
-        The claim's printed numbers, by name.
-    folder : Path
-        Where the run records are.
+
+def _steady(name: str, folder: Path) -> pd.Series:
+    """A cell's values by seed, without the runs that diverged."""
+    values, runs = measured.cell(name, folder)
+    gone = {run["seed"] for run in runs if results.diverged(run)}
+    return pd.Series({seed: value for seed, value in values.items() if seed not in gone}, dtype=float)
+
+
+def compare(a: str, b: str = "", folder: Path = records.FOLDER) -> Gap:
+    """Estimate a - b, or a; both are cells, ``protocol/label/metric``.
 
     Raises
     ------
     ValueError
-        For a test of an unknown kind, or a cell that no protocol has.
+        For a cell that no protocol has.
     """
-    kind = schema.kind_of(part)
-    if kind.startswith("printed"):
-        return _of_print(name, kind, part, numbers)
-    two = schema.RULES[kind].operands == 2
-    names = [part[kind][0], *_listed(part[kind][1])] if two else [part[kind]]
-    cells = [measured.cell(cell, folder) for cell in names]
-    if not any(runs for _, runs in cells):
-        return Part(name, MISSING, UNRUN)
-    if why := next(filter(None, (_gate(cell, folder) for cell in names)), None):
-        return Part(name, BLOCKED, why)
-    (ours, runs), others = cells[0], cells[1:]
-    pairs = [(sorted(set(ours) & set(theirs)), theirs) for theirs, _ in others] or [(sorted(ours), {})]
-    if not all(seeds for seeds, _ in pairs):
-        lacking = {cell.split("/")[1]: None for cell, (values, _) in zip(names, cells, strict=True) if not values}
-        told = f"the runs of `{'`, `'.join(lacking)}` are missing" if lacking else "no seed has all of its runs"
-        return Part(name, MISSING, told)
-    series = [([ours[s] for s in seeds], [theirs[s] for s in seeds if theirs]) for seeds, theirs in pairs]
-    margins, strict = _margins(kind, part, series, numbers)
-    seeds = min([len(a) for a, _ in series] + [count for cell in names if (count := _leant_on(cell, folder))])
-    used = {s for seeds_, _ in pairs for s in seeds_}
-    kept = tuple(run for run in [*runs, *(run for _, more in others for run in more)] if run["seed"] in used)
-    if kind == "near" and all(a == b for a, b in series) and _same(cells):
-        return Part(name, VACUOUS, "the two runs are the same to the last digit", seeds, kept)
-    word = outcome(margins, strict, seeds)
-    if kind == "equals" and max(map(abs, margins[0])) > SLACK:  # in every seed: one other value refutes it
-        word = FAILS
-    rivals = [cell.partition("/")[2] for cell in names[1:]]
-    end = "mean" if seeds < SEEDS else "high" if word == FAILS else "low"
-    found = _told(kind, series, rivals, end, _asked(kind, part, numbers))
-    return Part(name, word, found, seeds, kept)
+    sides = [_steady(name, folder) for name in (a, b) if name]
+    if not all(len(side) for side in sides):
+        return Gap(0, float("nan"), 0.0, 0)
+    same = not b or cell(a)[0] == cell(b)[0]
+    pools = [_pool(a, b if same else "", folder), _pool(b or a, a if same else "", folder)]
+    own = [_variance(side, pool) for side, pool in zip(sides, pools, strict=False)]
+    common = sides[0].index.intersection(sides[-1].index)
+    if b and same and len(common) > 1 and pools[0][3] and all(kind for *_, kind in own):
+        _, _, left, free = pools[0]
+        gaps = (sides[0] - sides[1]).dropna()
+        return Gap(len(gaps), float(gaps.mean()), float(np.sqrt(2 * left / len(gaps))), free, True)
+    shares = [variance / len(side) for (variance, _, _), side in zip(own, sides, strict=True)]
+    total, dfs = sum(shares), [df for _, df, _ in own]
+    if b and same and all(kind for *_, kind in own):
+        df = float(dfs[0])
+    else:  # Welch and Satterthwaite
+        df = total**2 / sum(s**2 / d for s, d in zip(shares, dfs, strict=True) if d) if total and min(dfs) else 0.0
+    mean = float(sides[0].mean() - (sides[1].mean() if b else 0))
+    return Gap(min(map(len, sides)), mean, float(np.sqrt(total)), df)
 
 
-def _listed(value) -> list:
-    return value if isinstance(value, list) else [value]
+def _variance(side: pd.Series, pool: tuple[float, int, float, int]) -> tuple[float, int, bool]:
+    """Variance of a cell, its degrees of freedom, and whether they are its table's."""
+    own, df = (float(side.var()), len(side) - 1) if len(side) > 1 else (0.0, 0)
+    if pool[1] and (df == 0 or stats.f.sf(own / pool[0], df, pool[1]) >= APART):
+        return pool[0], pool[1], True
+    return own, df, False
 
 
-def _same(cells: Sequence[tuple[dict, list[dict]]]) -> bool:
-    """Whether two cells' runs scored alike in every round: then their methods did the same."""
-    (_, a), (_, b) = cells
-    ours, theirs = (
-        {run["seed"]: [row.get("accuracy") for row in run["rounds"]] for run in runs} for runs in (a, b)
-    )
-    return all(ours[seed] == theirs[seed] for seed in set(ours) & set(theirs))
+# ---------------------------------------------------------------------- whether a set-up is the paper's
+def set_up(protocol: str, folder: Path = records.FOLDER, cells: Sequence[str] = ()) -> str:
+    """Say why a protocol's runs are not the paper's set-up; "" if they may be judged.
 
-
-def _margins(kind: str, part: dict, series: list, numbers: dict) -> tuple[list[list[float]], bool]:
-    """How far each series lies on the claim's side, and whether a tie is too little."""
-
-    def around(values: list[float], centre: float, within: float) -> list[list[float]]:
-        return [[within - (v - centre) for v in values], [within + (v - centre) for v in values]]
-
-    gaps = [[a - b for a, b in zip(ours, theirs, strict=True)] for ours, theirs in series if theirs]
-    (ours, theirs) = series[0]
-    if kind == "more":
-        return [[g - part.get("by", 0) for g in gap] for gap in gaps], not part.get("by", 0)
-    if kind == "least":
-        return [[g + part["within"] for g in gap] for gap in gaps], False
-    if kind == "near":
-        return around(gaps[0], 0, part["within"]), False
-    if kind == "ratio":
-        return around([a / b for a, b in zip(ours, theirs, strict=True)], part["to"], RATIO), False
-    if kind == "equals":
-        return around(ours, part["to"], 0), False
-    if kind == "as_printed":
-        return [m for n in numbers[part["number"]] for m in around(ours, n, part["within"])], False
-    sign = {"above": 1, "below": -1}[kind]
-    return [[sign * (v - part["than"]) for v in ours]], False
-
-
-def _asked(kind: str, part: dict, numbers: dict) -> str:
-    """The boundary that a rule draws, in words; "" if it is zero."""
-    if kind == "more":
-        return f"{part['by']:g} or more" if part.get("by") else ""
-    if kind == "least":
-        return f"{-part['within']:g} or more"
-    if kind == "near":
-        return f"at most {part['within']:g} apart"
-    if kind == "as_printed":
-        return f"at most {part['within']:g} from {' and '.join(f'{n:.2f}' for n in numbers[part['number']])}"
-    if kind in ("above", "below"):
-        return f"{part['than']:g} or {'more' if kind == 'above' else 'less'}"
-    return f"{part['to']:g}{' in each seed' * (kind == 'equals')}"
-
-
-def _told(kind: str, series: list, rivals: Sequence[str], end: str, asked: str) -> str:
-    """What was found, in words, and what was asked; of several baselines the one whose `end` is least decides."""
-    if kind == "ratio":
-        ours, theirs = series[0]
-        return f"{sum(ours) / sum(theirs):.3f} (asked: {asked})"
-    found = [[a - b for a, b in zip(a_, b_, strict=True)] if b_ else a_ for a_, b_ in series]
-    gaps = [metrics.paired_difference(values, [0.0] * len(values)) for values in found]
-    at = min(range(len(found)), key=lambda i: gaps[i][end])
-    sign = "+" if series[0][1] else ""
-    brackets = [] if end == "mean" else [f"95%: {gaps[at]['low']:{sign}.2f} to {gaps[at]['high']:{sign}.2f}"]
-    brackets += [f"asked: {asked}"] if asked else []
-    text = number(found[at], sign=bool(sign)) + (f" ({'; '.join(brackets)})" if brackets else "")
-    if len(found) == 1:
-        return text
-    fewest = min(map(len, found))
-    of = f", of {len(found[at])} seeds; others have {fewest}" if len(found[at]) > fewest else ""
-    return f"{text} against `{rivals[at]}`{of}"
-
-
-def _of_print(name: str, kind: str, part: dict, numbers: dict) -> Part:
-    """A part that the paper's own tables decide."""
-    if kind == "printed_above":  # a printed number may be a little more than it says
-        least = min(numbers[part[kind]])
-        right, told = least + part.get("rounded", 0) > part["than"], f"least {least:.2f}"
-    else:
-        gaps = [a - b for a, b in zip(*(numbers[side] for side in part[kind]), strict=True)]
-        ends = sorted({f"{min(gaps):+.2f}", f"{max(gaps):+.2f}"}, key=float)
-        right = min(gaps) >= -part["within"] - SLACK if "within" in part else min(gaps) > 0
-        told = " to ".join(ends)
-    return Part(name, CONSISTENT if right else INCONSISTENT, told)
-
-
-def _gate(name: str, folder: Path) -> str:
-    """Say so if what a cell leans on is missing or has hardly learnt; counted traffic leans on nothing."""
-    protocol, _, metric = (*name.split("/"), "accuracy")[:3]
-    return "" if metric in TRAFFIC else too_early(protocol, folder)
-
-
-def _leant_on(name: str, folder: Path) -> int:
-    """Count the seeds of the baseline that a cell leans on; 0 if it leans on none."""
-    protocol, _, metric = (*name.split("/"), "accuracy")[:3]
-    gate = schema.gates().get(protocol, "")
-    if metric in TRAFFIC or isinstance(gate, str):
-        return 0
-    return len(measured.cell(f"{protocol}/{gate['baseline']}", folder)[0])
-
-
-def too_early(protocol: str, folder: Path = records.FOLDER) -> str:
-    """Say so if a protocol leans on a baseline that is missing, or not half of the way to its printed number."""
+    A baseline that misses print does so only while its curve, or that of a cell that is judged, still rises.
+    """
     gate = schema.gates().get(protocol, "")
     if isinstance(gate, str):
         return ""
-    values, runs = measured.cell(f"{protocol}/{gate['baseline']}", folder)
-    label = gate["baseline"].split("/")[0]
-    if any(map(measured.diverged, runs)):
-        return f"the baseline `{label}` has diverged"
+    if "unlike" in gate:
+        return f"the set-up is not the paper's: {gate['unlike']}"
+    name, label = f"{protocol}/{gate['baseline']}", gate["baseline"].split("/")[0]
+    values, runs = measured.cell(name, folder)
     if not values:
-        return f"the baseline `{label}` has not run yet"
-    paper = protocols.protocols()[protocol]["paper"]
-    target = min(printed_numbers(paper, gate["printed"]))
-    mean = metrics.spread(list(values.values()))["mean"]
-    chance = 100 / gate["classes"]
-    if mean >= chance + HALFWAY * (target - chance):
+        return f"the baseline `{label}` has not run"
+    if any(map(results.diverged, runs)):
+        return f"set-up not reproduced: the baseline `{label}` has diverged"
+    found = papers.found(paper=schema.protocols()[protocol]["paper"], **gate["printed"])
+    entry = min(found, key=lambda e: e["value"])
+    mean = sum(values.values()) / len(values)
+    miss = abs(mean - entry["value"])
+    rising = [one for one in [name, *cells] if cell(one)[0] == protocol and rise(one, folder) > RISING]
+    if miss <= max(MISS, DEVIATIONS * (entry["std"] or 0)) or not rising:
         return ""
-    return f"the baseline `{label}` reached only {mean:.2f} (printed: {target:.2f})"
+    curve = "its curve" if rising[0] == name else f"`{cell(rising[0])[1]}`"
+    return (f"set-up not reproduced: the baseline `{label}` has {mean:.2f} where {entry['value']:.2f} is printed, "
+            f"and {curve} still rises")  # fmt: skip
+
+
+def rise(name: str, folder: Path = records.FOLDER) -> float:
+    """What a cell's mean gained from the last score within two thirds of the rounds to the end [points]."""
+    _, _, metric = cell(name)
+    gains = []
+    for run in measured.cell(name, folder)[1]:
+        known = [(row["round"], row[metric]) for row in run["rounds"] if isinstance(row.get(metric), float)]
+        early = [score for at, score in known if 3 * at <= 2 * run["config"]["rounds"]]
+        if early:
+            gains.append(100 * (known[-1][1] - early[-1]))
+    return sum(gains) / len(gains) if gains else 0.0
+
+
+def switched_off(name: str, folder: Path = records.FOLDER) -> str:
+    """Say so if what a method's claims rest on did not happen in its runs, such as more than one domain."""
+    protocol, label, _ = cell(name)
+    gate = schema.gates().get(protocol, "")
+    rule = {} if isinstance(gate, str) else gate.get("mechanism", {})
+    if not rule or not label.startswith(rule["label"]):
+        return ""
+    values = measured.cell(f"{protocol}/{label}/{rule['metric']}", folder)[0].values()
+    mean = sum(values) / len(values) if values else None
+    off = mean is not None and (mean >= rule["below"] if "below" in rule else mean < rule["least"])
+    return f"the mechanism is off: {rule['why']}" if off else ""
+
+
+def too_early(protocol: str, folder: Path = records.FOLDER) -> str:
+    """Say so if the baseline of a protocol that has run misses its print; "" otherwise."""
+    gate = schema.gates().get(protocol, "")
+    ran = not isinstance(gate, str) and bool(measured.cell(f"{protocol}/{gate['baseline']}", folder)[0])
+    return set_up(protocol, folder) if ran else ""
+
+
+# ---------------------------------------------------------------------- comparisons
+def region(kind: str, part: dict, numbers: dict) -> tuple[float, float]:
+    """Where the claim wants a - b, or a, to lie."""
+    inf = float("inf")
+    if kind in ("near", "as_printed"):
+        centre = numbers[part["number"]][0] if kind == "as_printed" else 0.0
+        return centre - part["within"], centre + part["within"]
+    if kind == "equals":
+        return part["to"], part["to"]
+    if kind == "below":
+        return -inf, part["than"]
+    return {"more": part.get("by", 0.0), "least": -part.get("within", 0.0), "above": part.get("than")}[kind], inf
+
+
+def decide(parts: dict[str, dict], numbers: dict[str, list[float]], folder: Path = records.FOLDER,
+           lead: str | None = None, ours: bool = False) -> list[Finding]:  # fmt: skip
+    """Decide the comparisons of a claim, with Holm's correction over all of them and all of their rivals.
+
+    Parameters
+    ----------
+    parts : dict
+        Comparisons by name, as ``claims.yaml`` has them.
+    numbers : dict
+        The claim's printed numbers, by name.
+    folder : Path
+        Where the run records are.
+    lead : str, optional
+        Which of `numbers` is the printed lead; a part may name its own.
+    ours : bool
+        Whether we ask it ourselves: then the set-up need not be the paper's.
+    """
+    found: dict[str, Finding] = {}
+    tests: list[tuple[str, str, Gap, float, float]] = []
+    for what, part in parts.items():
+        kind = schema.kind_of(part)
+        mine, rivals = _cells(kind, part)
+        runs = tuple(run for name in [mine, *rivals] for run in measured.cell(name, folder)[1])
+        low, high = region(kind, part, numbers)
+        blank = Finding(what, mine, boundary=low if np.isfinite(low) else high, runs=runs)
+        why, rivals, beaten = _ready(mine, rivals, folder, ours)
+        if why or (beaten and not rivals):
+            found[what] = replace(blank, word=OPEN if why else HELD, reason=why or beaten, **_shown(mine, rivals, folder))
+        elif cell(mine)[2] in COUNTED:
+            found[what] = _counted(blank, rivals, low, high, folder)
+        else:
+            found[what] = replace(blank, reason=beaten)
+            gaps = [(name, compare(mine, name, folder)) for name in rivals or [""]]
+            tests += [(what, name, gap, low, high) for name, gap in gaps]
+    for what, mine in _tested(tests).items():
+        printed = numbers.get(parts[what].get("lead", lead) or "", [])
+        ends = region(schema.kind_of(parts[what]), parts[what], numbers)
+        found[what] = _decided(found[what], mine, printed, ends)
+    return list(found.values())
+
+
+def _cells(kind: str, part: dict) -> tuple[str, list[str]]:
+    if schema.RULES[kind].operands == 1:
+        return part[kind], []
+    ours, theirs = part[kind]
+    return ours, theirs if isinstance(theirs, list) else [theirs]
+
+
+def _ready(ours: str, rivals: Sequence[str], folder: Path, own: bool) -> tuple[str, list[str], str]:
+    """Why a comparison cannot be judged, or "", the rivals that ran whole, and who is beaten, having diverged."""
+    cells = {name: measured.cell(name, folder) for name in [ours, *rivals]}
+    lacking = dict.fromkeys(cell(name)[1] for name, (values, _) in cells.items() if not values)
+    gone = [name for name in rivals if any(map(results.diverged, cells[name][1]))]
+    beaten = f"`{'`, `'.join(cell(name)[1] for name in gone)}` diverged, so beaten" if gone else ""
+    left = [name for name in rivals if name not in gone]
+    if lacking:
+        return f"{UNRUN}: `{'`, `'.join(lacking)}`" if len(lacking) < len(cells) else UNRUN, left, beaten
+    why: list[str] = []
+    if not own:
+        why = [set_up(cell(name)[0], folder, list(cells)) for name in cells] + [switched_off(name, folder) for name in cells]
+    if any(map(results.diverged, cells[ours][1])):
+        why = [f"`{cell(ours)[1]}` diverged"]
+    return next(filter(None, why), ""), left, beaten
+
+
+def _shown(ours: str, rivals: Sequence[str], folder: Path) -> dict:
+    """The estimate against the closest rival, which is shown although it decides nothing."""
+    gaps = [(gap, name) for name in rivals or [""] if (gap := compare(ours, name, folder)).n]
+    if not gaps:
+        return {}
+    gap, name = min(gaps, key=lambda one: one[0].mean)
+    low, high = gap.ends()
+    shown = np.isfinite(low) and cell(ours)[2] not in COUNTED
+    return {"b": name, "n": gap.n, "mean": gap.mean, "low": low if shown else None, "high": high if shown else None}
+
+
+def _counted(blank: Finding, rivals: Sequence[str], low: float, high: float, folder: Path) -> Finding:
+    """Decide a count or an index by the number of seeds in which it is as claimed; the worst rival decides."""
+    ours, worst = measured.cell(blank.a, folder)[0], None
+    for name in rivals or [""]:
+        theirs = measured.cell(name, folder)[0] if name else dict.fromkeys(ours, 0.0)
+        gaps = [ours[seed] - theirs[seed] for seed in ours if seed in theirs]
+        good = sum(low < gap < high or (low == high == gap) or (gap == low and not name) for gap in gaps)
+        if worst is None or good / max(len(gaps), 1) < worst[1] / max(worst[2], 1):
+            worst = name, good, len(gaps), sum(gaps) / max(len(gaps), 1)
+    name, k, n, mean = worst
+    sure = n > 0 and stats.binomtest(k, n).pvalue < ALPHA
+    word = (HELD if 2 * k > n else FAILED) if sure else OPEN
+    told = f"{k} of {n} seeds" + ("" if sure else ", and six alike would decide" if n < 6 else ", which may be chance")
+    return replace(blank, b=name, n=n, mean=mean, word=word, reason=told)
+
+
+def _tested(tests: Sequence[tuple]) -> dict[str, list[tuple[str, Gap, str, float]]]:
+    """Holm's correction on either side: for each comparison rival, gap, word, and the level of its interval."""
+    good = [_beyond(*test[2:]) for test in tests]
+    bad = [_against(*test[2:]) for test in tests]
+    levels = [_holm(good), _holm(bad)]
+    told: dict[str, list[tuple[str, Gap, str, float]]] = {}
+    for at, (what, name, gap, *_) in enumerate(tests):
+        (held, up), (failed, down) = levels[0][at], levels[1][at]
+        word = HELD if held else FAILED if failed else OPEN
+        told.setdefault(what, []).append((name, gap, word, up if held else down if failed else min(up, down)))
+    return told
+
+
+def _beyond(gap: Gap, low: float, high: float) -> float:
+    """One-sided p-value of lying where the claim wants it; of two boundaries the worse."""
+    return max(_above(gap, low), _above(replace(gap, mean=-gap.mean), -high))
+
+
+def _against(gap: Gap, low: float, high: float) -> float:
+    """One-sided p-value of lying beyond a boundary of the claim; of two the better."""
+    return min(_above(replace(gap, mean=-gap.mean), -low), _above(gap, high))
+
+
+def _above(gap: Gap, boundary: float) -> float:
+    if np.isinf(boundary):
+        return 0.0 if boundary < 0 else 1.0
+    decides = gap.n >= SEEDS and gap.error > 0 and gap.df > 0
+    return float(stats.t.sf((gap.mean - boundary) / gap.error, gap.df)) if decides else 1.0
+
+
+def _holm(chances: Sequence[float]) -> list[tuple[bool, float]]:
+    """For each p-value whether it is rejected, and the level at which its interval shows that."""
+    order, found, going = sorted(range(len(chances)), key=chances.__getitem__), [(False, ALPHA)] * len(chances), True
+    level = ALPHA
+    for step, at in enumerate(order):
+        if going:
+            level = ALPHA / (len(chances) - step)
+            going = 2 * chances[at] < level
+        found[at] = going, level
+    return found
+
+
+def _decided(finding: Finding, mine: Sequence[tuple[str, Gap, str, float]], printed: Sequence[float],
+             ends: tuple[float, float]) -> Finding:  # fmt: skip
+    """Tell a comparison by the rival that decides it: one that wins, else one that is open, else the closest."""
+    word = next((word for word in (FAILED, OPEN) if any(word == one[2] for one in mine)), HELD)
+    name, gap, _, level = min((one for one in mine if one[2] == word), key=lambda one: one[1].mean)
+    low, high = gap.ends(level)
+    reason = [finding.reason] if finding.reason else []
+    if word == OPEN:
+        reason += _why_open(gap, ends, level, low, high, printed)
+    finite = np.isfinite(low)
+    return replace(finding, b=name, n=gap.n, mean=gap.mean, low=low if finite else None,
+                   high=high if finite else None, word=word, reason="; ".join(reason))  # fmt: skip
+
+
+def _why_open(gap: Gap, ends: tuple[float, float], level: float, low: float, high: float,
+              printed: Sequence[float]) -> Iterator[str]:  # fmt: skip
+    """Say what an open interval excludes all the same, and how many seeds would settle it."""
+    if gap.n < SEEDS:
+        yield f"{gap.n} seed{'s' * (gap.n != 1)}, and {SEEDS} are the least that decide"
+        return
+    yield "the seeds do not tell"
+    if printed and not low <= min(printed) <= high:
+        yield f"the interval excludes the printed {min(printed):+.2f}"
+    margin = min(abs(gap.mean - end) for end in ends if np.isfinite(end))
+    needed = (stats.t.ppf(1 - level / 2, max(gap.df, 1)) * gap.error) ** 2 * gap.n / margin**2 if margin else np.inf
+    needed = max(needed, gap.n + 1)
+    yield f"about {np.ceil(needed):.0f} seeds would" if needed <= MOST else f"more than {MOST} seeds would be needed"
 
 
 # ---------------------------------------------------------------------- a claim
 def judge(paper: str, claim: dict, folder: Path = records.FOLDER) -> Verdict:
-    """Decide a claim by its parts.
-
-    Parts that lack seeds count only if no part has enough. Parts that printed numbers decide count only in a claim
-    that has no others.
+    """Decide a claim by its comparisons; ``of`` says how many of them it needs: all, most or some.
 
     Parameters
     ----------
@@ -317,102 +447,115 @@ def judge(paper: str, claim: dict, folder: Path = records.FOLDER) -> Verdict:
     folder : Path
         Where the run records are.
     """
-    numbers = {k: printed_numbers(paper, what) for k, what in claim.get("numbers", {}).items()}
-    parts = [decide(name, part, numbers, folder) for name, part in claim.get("parts", {}).items()]
-    runs = [part for part in parts if not part.printed]
-    tested = [part for part in runs if part.tested]
-    firm = [part for part in tested if not part.preliminary]
-    counted = firm or tested
-    if parts and not runs:
-        right = all(part.outcome == CONSISTENT for part in parts)
-        why = ["by the printed numbers alone", claim.get("untested")]
-        return Verdict(CONSISTENT if right else INCONSISTENT, False, _sentences([*filter(None, why)]), parts)
-    notes = _notes(parts, counted)
-    if not counted:
-        vacuous = bool(runs) and all(part.outcome == VACUOUS for part in runs)
-        word, why = (VACUOUS, runs[0].value) if vacuous else (UNTESTED, claim.get("untested", MISSING))
-        return Verdict(word, False, _sentences(notes if runs and not vacuous else [why]), parts)
-    weak = _sentences(_weak(counted))
-    note = f"{_sentences(notes)} {weak}".strip()
-    return Verdict(_together(counted, len(runs)), not firm, note, parts, weak, _newer(claim, counted))
+    with results.unchanged():
+        return _judge(paper, claim, folder)
 
 
-def _sentences(notes: list[str]) -> str:
-    return " ".join(f"{note[0].upper()}{note[1:]}." for note in notes)
+def _judge(paper: str, claim: dict, folder: Path) -> Verdict:
+    numbers = {k: papers.printed_numbers(paper, what) for k, what in claim.get("numbers", {}).items()}
+    parts = claim.get("parts", {})
+    if claim.get("kind") in (PRINTED, COUNTS):
+        return _apart(claim["kind"], parts, numbers, folder)
+    if not parts:
+        return Verdict(OPEN, Finding(claim["id"], reason=claim["untested"]), claim["untested"], ())
+    found = decide(parts, numbers, folder, claim.get("lead"), claim.get("kind") == "ours")
+    count = {word: sum(one.word == word for one in found) for word in WORDS}
+    word = _word(claim.get("of", "all"), count)
+    same = [one for one in found if one.word == word] or found
+    shown = [one for one in same if one.mean is not None] or same
+    decides = shown[0] if word == OPEN else min(shown, key=lambda one: (one.mean or 0) - one.boundary)
+    told = "" if len(found) == 1 else ", ".join(f"{count[w]} {w}" for w in WORDS if count[w]) + f" of {len(found)}"
+    reasons = dict.fromkeys(one.reason for one in same if one.reason)
+    reason = "; ".join([*filter(None, [told]), *list(reasons)[:1]])
+    return Verdict(word, decides, reason, tuple(found))
 
 
-def _together(counted: list[Part], of: int) -> str:
-    """The word for several parts: of some that hold and some that fail *mixed*; of some that are open *in part*."""
-    words = {part.outcome for part in counted}
-    whole = len(words) == 1 and len(counted) == of
-    if words == {UNDECIDED}:
-        return UNDECIDED
-    if {HOLDS, FAILS} <= words:
-        return MIXED
-    if HOLDS in words:
-        return HOLDS if whole else PARTLY
-    return FAILS if whole else PARTLY_FAILS
+def _word(of: str, count: dict[str, int]) -> str:
+    """The word for several comparisons."""
+    n, held, failed = sum(count.values()), count[HELD], count[FAILED]
+    good = {"all": held == n, "most": 2 * held > n, "some": held > 0}[of]
+    bad = {"all": failed > 0, "most": 2 * failed >= n, "some": failed == n}[of]
+    return HELD if good else FAILED if bad else OPEN
 
 
-def _notes(parts: list[Part], counted: list[Part]) -> list[str]:
-    """Which parts say what, where not all of them say the same."""
-    said: dict[tuple[str, str], list[str]] = {}
-    for part in parts:
-        word, why, name = part.outcome, "", part.name
-        if part.preliminary:
-            word = SEEMS.get(word, word)
-        elif part.printed:
-            word, name = f"in print, {word}", name.removeprefix("printed").removeprefix(", ")
-        elif part.outcome == BLOCKED:
-            word, why = "not judged", f", as {part.value}"
-        elif part.outcome == MISSING and part.value != UNRUN:
-            why = f", as {part.value}"
-        said.setdefault((word, why), []).append(name)
-    if len(said) == 1:
-        same = {part.value for part in parts} == {UNRUN}
-        return [] if counted else [UNRUN if same else "".join(next(iter(said)))]
-    return [f"{word}{_listing(names)}{why}" for (word, why), names in said.items()]
+def _apart(kind: str, parts: dict, numbers: dict, folder: Path) -> Verdict:
+    """A claim that printed numbers, or counting, decides: it says in how many of its comparisons it is right."""
+    found = []
+    for what, part in parts.items():
+        rule = schema.kind_of(part)
+        if rule == "ratio":
+            ours, theirs = (measured.cell(name, folder)[0] for name in part[rule])
+            value = sum(ours.values()) / sum(theirs[s] for s in ours) if ours and set(ours) <= set(theirs) else float("nan")
+            right = abs(value - part["to"]) <= 0.005
+        elif rule == "below":
+            values = measured.cell(part[rule], folder)[0].values()
+            value = sum(values) / len(values) if values else float("nan")
+            right = value <= part["than"]
+        elif rule == "printed_above":
+            value = min(numbers[part[rule]])
+            right = value > part["than"]
+        else:
+            value = min(a - b for a, b in zip(*(numbers[side] for side in part[rule]), strict=True))
+            right = value > -part["within"] if "within" in part else value > 0
+        found.append(Finding(what, mean=value, word="so" if right else "not so"))
+    good = sum(one.word == "so" for one in found)
+    worst = min(found, key=lambda one: one.word == "so")
+    return Verdict(f"{good} of {len(found)}", worst, f"by {kind}", tuple(found))
 
 
-def _listing(names: Sequence[str]) -> str:
-    """List parts after a verb: those whose names begin alike once, with the rest of their names in brackets."""
-    rests: dict[str, list[str]] = {}
-    for name in filter(None, names):
-        head, _, rest = name.partition(", ")
-        rests.setdefault(head, []).append(rest)
-    heads = [f"{head} ({'; '.join(filter(None, more))})" if any(more) else head for head, more in rests.items()]
-    verb = " " if next(iter(rests), "").startswith(("from ", "against ")) else " for "
-    return verb * bool(heads) + " and ".join(filter(None, [", ".join(heads[:-1]), *heads[-1:]]))
+# ---------------------------------------------------------------------- all of them
+def verdicts(paper: str, folder: Path = records.FOLDER) -> list[tuple[dict, Verdict]]:
+    """A paper's claims, each with its verdict."""
+    with results.unchanged():
+        return [(claim, judge(paper, claim, folder)) for claim in schema.claims()[paper]]
 
 
-def _weak(counted: list[Part]) -> list[str]:
-    """What weakens a verdict: few seeds, a run that has diverged, an extended table, a sample, a caution."""
-    runs = [run for part in counted for run in part.runs]
-    fewest, most = min(part.seeds for part in counted), max(part.seeds for part in counted)
-    seeds = f"{fewest}" if fewest == most else f"{fewest} to {most}"
-    wanted = [n for run in runs if (n := schema.planned(run["protocol"], run["label"]))]
-    early = f" of {max(wanted)} planned" if wanted and SEEDS <= most < max(wanted) else ""
-    notes = [f"{seeds}{early} seed{'s' * (most > 1)}"]
-    gone = sorted({f"{run['label']}, seed {run['seed']}" for run in runs if measured.diverged(run)})
-    if gone:
-        notes.append(f"a run has diverged: {'; '.join(gone)}")
-    names = {run["protocol"] for run in runs}
-    for table in schema.tables().values():
-        if table["protocol"] in names and "extended" in table and most > table["seeds"]:
-            notes.append(f"extended once, from {table['seeds']} seeds to {table['extended']}")
-    for said in ("sample", "caution"):
-        notes += sorted({protocols.protocols()[name].get(said) or "" for name in names} - {""})
-    return list(dict.fromkeys(notes))
+def verdict(name: str, folder: Path = records.FOLDER) -> str:
+    """The word of the claim with this id.
+
+    Raises
+    ------
+    ValueError
+        If there is none.
+    """
+    every = {claim["id"]: (paper, claim) for paper, claims in schema.claims().items() for claim in claims}
+    require(name in every, "claim", name, "the id of one in claims.yaml")
+    return judge(*every[name], folder).word
 
 
-def _newer(claim: dict, counted: list[Part]) -> str:
-    """Give the day of a claim's rule, if a run that it judges may be older (days have no hours), else nothing."""
-    since = max(filter(None, (claim.get("since"), schema.rules_since()))).isoformat()
-    return since if any(run["provenance"]["date"] <= since for part in counted for run in part.runs) else ""
+def main_claims(folder: Path = records.FOLDER) -> list[dict]:
+    """The main claim of each paper: words, printed lead, estimate with interval, word and reason."""
+    found = []
+    for paper, claims in schema.claims().items():
+        (claim,) = [claim for claim in claims if claim.get("main")]
+        got = judge(paper, claim, folder)
+        lead = papers.printed_numbers(paper, claim["numbers"][claim["lead"]]) if "lead" in claim else []
+        found.append({
+            "paper": paper, "id": claim["id"], "says": claim["says"], "quote": claim["quote"], "place": claim["place"],
+            "printed": lead, "n": got.decides.n, "mean": got.decides.mean, "low": got.decides.low,
+            "high": got.decides.high, "word": got.word, "reason": got.reason,
+        })  # fmt: skip
+    return found
+
+
+def tally(folder: Path = records.FOLDER) -> dict[str, dict[str, int]]:
+    """How many of each paper's claims have which word, without those that print, counting or we ourselves ask."""
+    return {
+        paper: {word: sum(got.word == word for claim, got in verdicts(paper, folder) if counts(claim)) for word in WORDS}
+        for paper in schema.claims()
+    }
+
+
+def counts(claim: dict) -> bool:
+    """Whether a claim is the paper's, and decided by runs."""
+    return "kind" not in claim
 
 
 def agreement(values: Sequence[float], printed: float, within: float) -> str:
     """Whether measured numbers agree with a printed one: their interval lies within the tolerance, or outside."""
-    found = outcome([[within - (v - printed) for v in values], [within + (v - printed) for v in values]])
-    word = {HOLDS: "agrees", FAILS: "differs", UNDECIDED: UNDECIDED}[found]
-    return word if len(values) >= SEEDS else {"agrees": "seems to agree", "differs": "seems to differ"}[word]
+    gaps, n = np.array(values) - printed, len(values)
+    if n < SEEDS:
+        return "seems to agree" if abs(gaps.mean()) <= within else "seems to differ"
+    half = stats.t.ppf(1 - ALPHA / 2, n - 1) * gaps.std(ddof=1) / np.sqrt(n)
+    low, high = gaps.mean() - half, gaps.mean() + half
+    return "agrees" if -within <= low and high <= within else "differs" if low > within or high < -within else "undecided"

@@ -37,7 +37,7 @@ from cflkit.engine.fast import compiled
 from cflkit.engine.fast.compiled import Kernels
 from cflkit.engine.fast.shared_linear import Net, same_rows
 from cflkit.engine.gemm import add_product, linear
-from cflkit.engine.rows import Dense, Part, Pick, pick, row
+from cflkit.engine.rows import Dense, Part, Pick, add_times, pick, row
 from cflkit.engine.sgd import Descent
 from cflkit.engine.trainer import Trainer, Work
 from cflkit.models import networks as models
@@ -170,7 +170,7 @@ class Partly(Part):
                 shares[key] = shares.get(key, 0.0) + weight * float(first)
                 seen.setdefault(group, []).append((h, delta * (theta[:, None] * weight)))
         for (group, r), share in shares.items():
-            total[group, self.layer].add_(self.start.table[r, self.layer], alpha=share)
+            add_times(total[group, self.layer], self.start.table[r, self.layer], share)
         for group, parts in seen.items():
             views = self.model.views(total[group])
             h, delta = (torch.cat(each) for each in zip(*parts, strict=True))

@@ -39,7 +39,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from cflkit.engine.gemm import add_product, linear
-from cflkit.engine.rows import Dense, Part, Pick, pick, scale
+from cflkit.engine.rows import Dense, Part, Pick, add_times, pick, scale, within
 from cflkit.engine.trainer import Trainer, Work
 from cflkit.models.networks import MLP
 
@@ -61,7 +61,8 @@ def layers(module: nn.Module) -> list[str] | None:
 
 def supports(model, prox=()) -> bool:
     """Whether this algebra holds for the architecture, and each proximal term has all or nothing of layer one."""
-    if layers(model.module) is None or model.trainable < model.size:
+    names = layers(model.module)
+    if names is None or model.trainable < model.size or len(model.parameters) != 2 * len(names):  # some are tied
         return False
     end = Net(model).first
     return all(p.span is None or p.span.start >= end or (p.span.start == 0 and p.span.stop >= end) for p in prox)
@@ -234,7 +235,7 @@ class Factored(Part):
                 share[group, r] = share.get((group, r), 0.0) + weight * c
             for (group, r), c in share.items():
                 if c != 0:
-                    total[group, :first].add_(base.table[r][:first], alpha=c)
+                    add_times(total[group, :first], base.table[r][:first], c)
         sizes = torch.tensor([span.stop - span.start for span in self.spans], device=self.a.device)
         by_image = self.a.new_tensor(weights).repeat_interleave(sizes)
         for group in dict.fromkeys(groups):
@@ -436,7 +437,7 @@ def _client(net, outputs, pulls, gram, a, tail, target, batches, terms, optimise
             if momentum:
                 slope = [g + momentum * s for g, s in zip(slope, speed, strict=True)]
                 a.add_(a_speed, alpha=-lr * momentum)
-        factor = [f - lr * g for f, g in zip(factor, slope, strict=True)]
+        factor = [within(f - lr * g, a.dtype) for f, g in zip(factor, slope, strict=True)]
     return factor
 
 

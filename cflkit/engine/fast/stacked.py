@@ -34,9 +34,9 @@ class Stacked(Trainer):
     """The same arithmetic as the reference, for all clients of the chunk at once."""
 
     def supports(self, work: Work) -> bool:
-        """Networks whose whole vector is trained, without dropout; so none that keeps running statistics."""
+        """Networks whose whole vector is trained, and that draw nothing; so none that keeps running statistics."""
         model = work.model
-        plain = model.trainable == model.size and not model.has_dropout
+        plain = model.trainable == model.size and not model.draws
         return plain and work.batches is not None and work.steps > 0 and work.plain_loss
 
     def train(self, work: Work) -> Dense:
@@ -147,7 +147,7 @@ def in_lock_step(model: Model) -> nn.Module:
         for name, child in parent.named_children():
             if type(child) is nn.Conv2d and _plain(child):
                 setattr(parent, name, _Conv(child))
-            elif isinstance(child, (nn.BatchNorm1d, nn.BatchNorm2d)):
+            elif type(child) in (nn.BatchNorm1d, nn.BatchNorm2d):
                 setattr(parent, name, _Norm(child))
     return module
 

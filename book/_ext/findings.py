@@ -1,0 +1,50 @@
+"""Sets findings of ``book/findings.yaml`` in a page: as a role inside a sentence's paragraph, or as a block.
+
+{finding}`NAME` stands for the sentence; the directive ``{finding} NAME NAME`` for a paragraph of several. A finding
+that its records do not carry is an error of the build.
+"""
+
+from docutils import nodes
+from sphinx.util import logging
+from sphinx.util.docutils import SphinxDirective, SphinxRole
+
+from cflkit.workbook import findings
+
+log = logging.getLogger(__name__)
+
+
+def _sentence(name: str, where) -> str:
+    try:
+        return findings.text(name)
+    except ValueError as error:
+        log.warning("%s", error, location=where)  # `make pages` turns warnings into errors
+        return f"[{error}]"
+
+
+class Sentence(SphinxRole):
+    """One finding inside a paragraph."""
+
+    def run(self) -> tuple[list[nodes.Node], list]:
+        """Return its words, which hold no markup."""
+        said = _sentence(self.text, self.get_location())
+        return [nodes.Text(said)], []
+
+
+class Finding(SphinxDirective):
+    """A paragraph of findings, set apart."""
+
+    required_arguments = 1
+    final_argument_whitespace = True
+
+    def run(self) -> list[nodes.Node]:
+        """Return the paragraph."""
+        text = " ".join(_sentence(name, self.get_location()) for name in self.arguments[0].split())
+        words, problems = self.parse_inline(text)
+        return [nodes.paragraph(text, "", *words, classes=["cfl-finding"]), *problems]
+
+
+def setup(app) -> dict:
+    """Make the role and the directive known."""
+    app.add_role("finding", Sentence())
+    app.add_directive("finding", Finding)
+    return {"parallel_read_safe": True}

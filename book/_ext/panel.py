@@ -1,0 +1,131 @@
+"""A small chart as SVG inside the page, for the frames of a step-through."""
+
+import base64
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from html import escape
+
+import numpy as np
+from icons import MARKS
+from PIL import Image
+
+LEFT, RIGHT, TOP, BOTTOM = 34, 10, 26, 40
+
+
+@dataclass
+class Panel:
+    """A chart that things are drawn into, in the units of its axes.
+
+    Parameters
+    ----------
+    title : str
+        What it shows; stands above it.
+    x, y : (float, float)
+        Where the axes begin and end.
+    width, height : float
+        Of all, in pixels of a page that has room.
+    xlabel : str
+        What runs to the right.
+    xticks, yticks : sequence of (float, str)
+        Where the axes are marked, and with what.
+    bare : bool
+        Without lines across.
+    """
+
+    title: str
+    x: tuple[float, float]
+    y: tuple[float, float]
+    width: float = 340
+    height: float = 280
+    xlabel: str = ""
+    xticks: Sequence[tuple[float, str]] = ()
+    yticks: Sequence[tuple[float, str]] = ()
+    bare: bool = False
+    drawn: list[str] = field(default_factory=list)
+
+    def at(self, x: float, y: float) -> tuple[float, float]:
+        """Place of a point on the paper."""
+        left = LEFT if self.yticks else 6
+        across = (x - self.x[0]) / (self.x[1] - self.x[0]) * (self.width - left - RIGHT)
+        up = (y - self.y[0]) / (self.y[1] - self.y[0]) * (self.height - TOP - self._bottom)
+        return round(left + across, 1), round(self.height - self._bottom - up, 1)
+
+    @property
+    def _bottom(self) -> float:
+        return BOTTOM if self.xlabel else 22 if self.xticks else 6
+
+    def line(self, points: Sequence[tuple[float, float]], kind: str = "") -> None:
+        """Draw a line through points."""
+        path = " ".join(f"{x:g},{y:g}" for x, y in (self.at(*point) for point in points))
+        self.drawn.append(f'<polyline class="line {kind}" points="{path}"/>')
+
+    def mark(self, x: float, y: float, shape: str = "a", kind: str = "", scale: float = 1) -> None:
+        """Draw one of the clusters' markers."""
+        x, y = self.at(x, y)
+        size = f" scale({scale:g})" if scale != 1 else ""
+        self.drawn.append(f'<g class="icon {kind}" transform="translate({x:g} {y:g}){size}">{MARKS[shape]}</g>')
+
+    def text(self, x: float, y: float, words: str, kind: str = "", dx: float = 0, dy: float = 4) -> None:
+        """Write words, beside a point."""
+        x, y = self.at(x, y)
+        self.drawn.append(_words(words, x + dx, y + dy, kind))
+
+    def box(self, x: float, y: float, width: float, height: float, kind: str, opacity: float = 1) -> None:
+        """Fill a box, whose lower left corner is given."""
+        (left, low), (right, high) = self.at(x, y), self.at(x + width, y + height)
+        light = f' fill-opacity="{opacity:.3f}"' if opacity != 1 else ""
+        self.drawn.append(f'<rect class="box {kind}" x="{left:g}" y="{high:g}" width="{right - left:.1f}" '
+                          f'height="{low - high:.1f}"{light}/>')  # fmt: skip
+
+    def disc(self, x: float, y: float, radius: float, kind: str = "") -> None:
+        """Draw a disc of a radius in pixels."""
+        x, y = self.at(x, y)
+        self.drawn.append(f'<circle class="box {kind}" cx="{x:g}" cy="{y:g}" r="{radius:.1f}"/>')
+
+    def course(self, values: Sequence[Sequence[tuple[float, float]]], names: Sequence[str], now: float) -> None:
+        """Draw one or two series as lines, named at their ends, and where the reader is."""
+        self.line([(now, self.y[0]), (now, self.y[1])], "now")
+        ends = [self.at(*series[-1])[1] for series in values]
+        for series, name, kind, end in zip(values, names, "ab", ends, strict=False):
+            self.line(series, f"{kind} strong")
+            for x, y in series:
+                if x == now:
+                    self.mark(x, y, kind, kind)
+            below = end == max(ends) and max(ends) - min(ends) < 26 and len(ends) > 1 and kind == "b"
+            self.text(*series[-1], name, f"end {kind}", 0, 20 if below else -9)
+
+    def pixels(self, grey: np.ndarray) -> None:
+        """Fill the axes with a picture (h, w) of grey values 0 to 255, not smoothed; -1 lets the page through."""
+        file = io.BytesIO()
+        layers = np.stack([grey.clip(0), 255 * (grey >= 0)], -1).astype(np.uint8)
+        Image.fromarray(layers, "LA").save(file, "PNG")
+        coded = base64.b64encode(file.getvalue()).decode()
+        (left, low), (right, high) = self.at(self.x[0], self.y[0]), self.at(self.x[1], self.y[1])
+        self.drawn.append(f'<image class="pixels" x="{left:g}" y="{high:g}" width="{right - left:g}" '
+                          f'height="{low - high:g}" preserveAspectRatio="none" '
+                          f'href="data:image/png;base64,{coded}"/>')  # fmt: skip
+
+    def svg(self, name: str, tells: str) -> str:
+        """Write the chart, with a name of its own in the page and what it tells to those who do not see it."""
+        axes = []
+        for y, label in self.yticks:
+            (left, at), (right, _) = self.at(self.x[0], y), self.at(self.x[1], y)
+            if not self.bare:
+                axes.append(f'<path class="grid" d="M{left:g} {at:g}H{right:g}"/>')
+            axes.append(_words(label, left - 5, at + 4, "tick end"))
+        for x, label in self.xticks:
+            at, low = self.at(x, self.y[0])
+            axes.append(_words(label, at, low + 15, "tick middle"))
+        if self.xlabel:
+            middle, _ = self.at(sum(self.x) / 2, 0)
+            axes.append(_words(self.xlabel, middle, self.height - 6, "tick middle"))
+        return (f'<svg class="cfl cfl-panel" role="img" aria-labelledby="{name}-t {name}-d" '
+                f'xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {self.width:g} {self.height:g}" '
+                f'style="width:{self.width:g}px"><title id="{name}-t">{escape(self.title)}</title>'
+                f'<desc id="{name}-d">{escape(tells)}</desc>{_words(self.title, 0, 14, "who")}'
+                f"{''.join(axes)}{''.join(self.drawn)}</svg>")  # fmt: skip
+
+
+def _words(words: str, x: float, y: float, kind: str) -> str:
+    return f'<text class="{kind}" x="{x:g}" y="{y:g}">{escape(words)}</text>'

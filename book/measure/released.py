@@ -1,0 +1,48 @@
+"""FeSEM on sixty writers of FEMNIST: the score of its authors' code, beside each writer's own centre.
+
+``.venv/bin/python book/measure/released.py [FOLDER]`` stores it for the chapter; it needs FEMNIST.
+"""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+from cflkit.engine.simulation import History, Simulation
+from cflkit.workbook import places, protocols, records, reproduce
+from cflkit.workbook.released import released_score
+
+FILE = "fesem_released.json"
+PROTOCOL, LABEL, SEEDS = "fesem_femnist_60_r60", "fesem4", range(3)
+
+
+def both_scores(simulation: Simulation, history: History) -> dict[str, float | list]:
+    """Give the released score of a run beside that of each client's own centre.
+
+    Returns
+    -------
+    dict
+        What :func:`released_score` gives; ``own_micro`` and ``own_macro``, the run's last scores; ``members``, the
+        number of clients of every centre (K,).
+    """
+    final, found = history.final, released_score(simulation, history)
+    members = history.server["assign"].bincount(minlength=len(found["each"])).tolist()
+    return found | {"own_micro": final["accuracy_micro"], "own_macro": final["accuracy"], "members": members}
+
+
+def write(folder: Path = records.FOLDER) -> Path:
+    """Run FeSEM on sixty writers of FEMNIST again, and store both scores; stopped, it goes on where it was."""
+    places.need_folder("out", folder)
+    rows, kept = [], reproduce.CHECKPOINTS / "released"
+    for seed in SEEDS:
+        simulation = protocols.simulation(PROTOCOL, LABEL, seed=seed, checkpoint=kept / f"{LABEL}-s{seed}")
+        rows.append({"seed": seed} | both_scores(simulation, simulation.run()))
+    stored = {"protocol": PROTOCOL, "label": LABEL, "rows": rows, "provenance": records.provenance()}
+    with places.atomic_write(folder / FILE) as part:
+        part.write_text(json.dumps(stored, indent=1) + "\n", "utf-8")
+    shutil.rmtree(kept)  # or the next call would train nothing, whatever the code has become
+    return folder / FILE
+
+
+if __name__ == "__main__":
+    print(write(Path(*sys.argv[1:2] or [places.RESULTS])))

@@ -1,0 +1,118 @@
+"""Findings: sentences written by hand, each with the comparison that must hold for it to stand.
+
+``book/findings.yaml`` has them. ``says`` is the sentence, with numbers in braces; ``numbers`` computes those from
+the run records, and ``holds`` is what must be true. Both are expressions in the words of :data:`WORDS`, such as
+``ahead("common_rot_r20/ifca", "common_rot_r20/fedavg")``. A finding whose records are gone, or that they no longer
+carry, is an error that names it: no sentence changes, or goes, by itself.
+"""
+
+from functools import cache
+
+from cflkit.checks import known, require
+from cflkit.engine import metrics
+from cflkit.workbook import measured, papers, places, verdicts
+
+FILE = places.BOOK / "findings.yaml"
+
+
+def values(cell: str) -> dict[int, float]:
+    """Values by seed of ``protocol/label/metric`` (accuracy in percent if left out).
+
+    Raises
+    ------
+    ValueError
+        If there is no run.
+    """
+    found, _ = measured.cell(cell)
+    require(bool(found), "cell", cell, "one that has a run record")
+    return found
+
+
+def mean(cell: str) -> float:
+    """Mean over seeds."""
+    return metrics.spread(list(values(cell).values()))["mean"]
+
+
+def gap(a: str, b: str) -> dict[str, float]:
+    """Difference a - b as verdicts estimate it: ``mean``, ``low`` and ``high`` of its 95% interval, ``n`` seeds."""
+    found = verdicts.compare(a, b)
+    require(found.n > 0, "cells", f"{a} and {b}", "two that have run records")
+    low, high = found.ends()
+    return {"mean": found.mean, "low": low, "high": high, "n": found.n}
+
+
+def lead(a: str, b: str) -> float:
+    """Mean difference a - b, as :func:`gap` has it."""
+    return gap(a, b)["mean"]
+
+
+def ahead(a: str, b: str, by: float = 0.0) -> bool:
+    """Whether the 95% interval of a - b lies above `by`."""
+    return gap(a, b)["low"] > by
+
+
+def level(a: str, b: str) -> bool:
+    """Whether the 95% interval of a - b contains nothing: the seeds do not rank the two."""
+    found = gap(a, b)
+    return found["low"] <= 0 <= found["high"]
+
+
+def between(cell: str, low: float, high: float) -> bool:
+    """Whether every seed's value lies in [low, high]."""
+    return all(low <= value <= high for value in values(cell).values())
+
+
+def printed(**where) -> float:
+    """The one printed number with these fields (see :func:`cflkit.workbook.papers.found`)."""
+    numbers = papers.printed(**where)
+    require(len(numbers) == 1, "printed", where, "fields of exactly one printed number")
+    return numbers[0]
+
+
+def counted(cell: str, low: float, high: float) -> int:
+    """How many seeds have a value in [low, high]."""
+    return sum(low <= value <= high for value in values(cell).values())
+
+
+def seeds(cell: str) -> int:
+    """How many seeds a cell has."""
+    return len(values(cell))
+
+
+def verdict(claim: str) -> str:
+    """Give the word of a claim by its id: held, failed or open."""
+    return verdicts.verdict(claim)
+
+
+# What expressions may call.
+WORDS = {word.__name__: word for word in (mean, gap, lead, ahead, level, between, printed, counted, seeds, verdict)}
+WORDS |= {"stated": papers.stated, "values": values, "abs": abs, "min": min, "max": max, "round": round, "all": all}
+
+
+@cache
+def findings() -> dict[str, dict]:
+    """Every finding by name, as ``book/findings.yaml`` has it."""
+    return papers.read(FILE)
+
+
+def text(name: str) -> str:
+    """Write a finding's sentence, if it holds.
+
+    Raises
+    ------
+    ValueError
+        If there is no such finding, a record is missing, or the comparison does not hold; names the sentence.
+    """
+    known(findings(), name, "finding")
+    finding = findings()[name]
+    try:
+        numbers = {key: _value(what) for key, what in finding.get("numbers", {}).items()}
+        right = _value(finding["holds"])
+    except (ValueError, NameError, TypeError, SyntaxError, KeyError) as error:
+        raise ValueError(f"finding {name}: {error}; it says: {finding.get('says')}") from None
+    require(right is True, f"finding {name}", finding["says"], f"true, but {finding['holds']} is not")
+    return finding["says"].format(**numbers)
+
+
+def _value(expression: str):
+    return eval(expression, {"__builtins__": {}} | WORDS)  # the project's own file, and no other

@@ -1,0 +1,162 @@
+"""Many runs side by side, by joblib: in this process, on processes of this machine, or on a Dask cluster.
+
+A task is a function of the seconds that are left to it (None for no limit). It can be sent to another process.
+"""
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from cflkit.checks import require
+
+Task = Callable[[float | None], Any]
+Outcome = tuple[int, Any, Exception | None]  # the task's number, what it returned, and what went wrong
+THREADS = {"OMP_NUM_THREADS": "1", "TQDM_DISABLE": "1", "MPLBACKEND": "agg"}  # of a worker
+
+
+class TimeIsUp(Exception):
+    """A budget is spent."""
+
+
+class WorkerDied(RuntimeError):
+    """A worker was killed, or out of memory."""
+
+
+class Clock:
+    """A budget of time, checked by whoever is asked to stop; no signals, so it works in any thread or process."""
+
+    def __init__(self, seconds: float | None):
+        self.end = None if seconds is None else time.monotonic() + seconds
+
+    def left(self) -> float | None:
+        """Seconds that are left, None for no limit."""
+        return None if self.end is None else self.end - time.monotonic()
+
+    def check(self, *_) -> None:
+        """Raise :class:`TimeIsUp` if nothing is left."""
+        if self.over:
+            raise TimeIsUp
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing is left."""
+        return self.end is not None and time.monotonic() >= self.end
+
+
+def cores() -> int:
+    """How many cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+@contextlib.contextmanager
+def place(jobs: int, dask: str | None = None) -> Iterator[None]:
+    """Make joblib run tasks on `jobs` processes of this machine, or on the Dask cluster at an address.
+
+    Workers of this machine end when this process does, however it ends. Those of a cluster must see its folders.
+
+    Raises
+    ------
+    ModuleNotFoundError
+        Dask is not installed.
+    ValueError
+        No job, or nothing answers at the address, or no worker is there.
+    """
+    from joblib import parallel_config
+
+    require(jobs > 0, "jobs", jobs, "1 or more")
+    if dask is None:
+        begin = {"initializer": _begin, "initargs": (os.getpid(),)} if jobs > 1 else {}
+        with parallel_config("loky", n_jobs=jobs, **begin):
+            yield
+        return
+    try:
+        from distributed import Client
+    except ModuleNotFoundError:
+        raise ModuleNotFoundError("dask is not installed: pip install 'cflkit[cluster]'") from None
+    with contextlib.ExitStack() as stack:
+        try:
+            client = stack.enter_context(Client(dask, timeout=10))
+            threads = sum(client.nthreads().values())
+        except (OSError, ValueError) as error:
+            line = f"dask = {dask!r}: must be the address of a scheduler that answers ({error})"
+            raise ValueError(line) from None
+        require(threads > 0, "dask", dask, "a scheduler that has workers")
+        stack.enter_context(parallel_config("dask", n_jobs=threads))
+        yield
+
+
+def _begin(parent: int) -> None:
+    """Set up a worker: an interrupt is its parent's matter, and it ends with its parent."""
+    from tqdm import tqdm
+
+    os.environ.update(THREADS)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    tqdm.set_lock(threading.RLock())  # its own is a semaphore, which a worker that is killed leaves behind
+
+    def watch():
+        while os.getppid() == parent:
+            time.sleep(0.1)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def run(tasks: Sequence[Task], seconds: float | None = None,
+        begun: Callable[[int], object] = lambda number: None) -> Iterator[Outcome]:  # fmt: skip
+    """Run tasks where :func:`place` says, and give the outcomes as they come.
+
+    Parameters
+    ----------
+    tasks : sequence of callable
+        See this module.
+    seconds : float, optional
+        The budget. Where it is spent, the tasks that are left have no outcome.
+    begun : callable
+        Told the number of each task that is handed to a worker.
+
+    Raises
+    ------
+    WorkerDied
+        And with it what the others were at.
+    """
+    from joblib import Parallel, delayed
+    from joblib.externals.loky.process_executor import TerminatedWorkerError
+
+    clock = Clock(seconds)
+
+    def calls():
+        for number, task in enumerate(tasks):
+            if clock.over:
+                return
+            begun(number)
+            yield delayed(attempt)(number, task, clock.left())
+
+    try:
+        yield from Parallel(return_as="generator_unordered", pre_dispatch="n_jobs", batch_size=1)(calls())
+    except TerminatedWorkerError:
+        line = "a worker died (killed, or out of memory); the same command goes on, and fewer --jobs need less"
+        raise WorkerDied(line) from None
+
+
+def attempt(number: int, task: Task, seconds: float | None) -> Outcome:
+    """Run a task where one is."""
+    import torch
+
+    torch.set_num_threads(1)
+    try:
+        return number, task(seconds), None
+    except Exception as error:
+        return number, None, _plain(error)
+
+
+def _plain(error: Exception) -> Exception:
+    """An error that can be sent anywhere, and is one line."""
+    from cflkit.engine.checkpoint import BusyError
+
+    if isinstance(error, TimeIsUp | BusyError | OSError | ValueError) and len(error.args) <= 3:
+        return error
+    return RuntimeError(f"{type(error).__name__}: {error}")

@@ -1,0 +1,218 @@
+"""One table of results: a row for each run and metric, read once from the records under ``book/results``.
+
+Records are parsed plainly and kept until a file changes; that each of them is whole and sound is asked by a test over
+the folder. What cannot be read, or stands twice, is left out and named by :func:`problems`.
+"""
+
+import json
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import MISSING, fields
+from functools import cache
+from pathlib import Path
+
+import pandas as pd
+
+from cflkit import methods
+from cflkit.checks import parameters
+from cflkit.data import builders
+from cflkit.engine.sgd import SGD
+from cflkit.engine.simulation import Simulation
+from cflkit.workbook import protocols, records
+from cflkit.workbook.scores import MODELS
+
+# not shown in percent
+PLAIN = {"ari", "nmi", "clusters", "main_clusters", "moved", "settled", "down", "up", "largest_share", "entropy",
+         "objective", "images", "lam", "server_flops", "client_flops"}  # fmt: skip
+SCORED = Simulation.personal_clients  # clients whose own models are scored, in every protocol
+NEEDED = ("protocol", "label", "config", "seed", "final", "rounds", "provenance")
+
+
+def base(metric: str) -> str:
+    """Strip from a metric whose model is scored: ``personal_accuracy`` is an accuracy."""
+    model, _, rest = metric.partition("_")
+    return rest if model in MODELS else metric
+
+
+def scores(run: dict) -> dict[str, float]:
+    """What a run scored in its last round, accuracies and F1 in percent.
+
+    ``settled`` is the last round in which a client moved to another cluster; ``main_clusters`` counts clusters that
+    hold a tenth of the clients met or more; ``lam`` is the weight of FedCG's residuals in its last layer.
+    """
+    final, found = run["final"], {}
+    for metric, value in final.items():
+        if isinstance(value, int | float) and not isinstance(value, bool) and metric != "round":
+            found[metric] = value if metric in PLAIN else 100 * value
+    found["settled"] = max((row["round"] for row in run["rounds"] if row.get("moved")), default=0)
+    if final.get("sizes"):
+        found["main_clusters"] = sum(10 * size >= sum(final["sizes"]) for size in final["sizes"])
+    if final.get("lam") and final["lam"][-1] is not None:
+        found["lam"] = final["lam"][-1]
+    return found
+
+
+def diverged(run: dict) -> bool:
+    """Whether a run's models had diverged by some round."""
+    return any(row.get("diverged") for row in run["rounds"])
+
+
+def fits(record: dict) -> bool:
+    """Whether a record is of its protocol's present configuration, as far as that can be told without the data.
+
+    What either of them leaves out has its default. How often a run is scored is left open: it changes no score.
+    """
+    protocol = protocols.protocols().get(record["protocol"], {"methods": {}})
+    if record["label"] not in protocol["methods"]:
+        return False
+    config, (method, local, setting) = record["config"], protocols.parts(protocol, record["label"])
+    arrival, never = config.get("arrival") or [], config["rounds"] + 1
+    away = round(protocol.get("unseen", 0) * len(arrival))
+    if arrival.count(never) != away or arrival.count(1) != len(arrival) - away:
+        return False
+    federation = {key: value for key, value in config["federation"].items() if key != "digest"}
+    made = protocol["federation"] | {"seed": record["seed"]}
+    compared = [f.name for f in fields(protocols.Setting) if f.name not in ("evaluate_every", "personal_every")]
+    needed, has = ({key: given[key] for key in compared if key in given} for given in (setting, config))
+    return (
+        whole(methods.METHODS[method["name"]], method)
+        == whole(methods.METHODS[method["name"]], config["method"])
+        and whole(builders.BUILDERS[made["builder"]], made)
+        == whole(builders.BUILDERS[made["builder"]], federation)
+        and whole(SGD, local) == whole(SGD, config["local"])
+        and whole(protocols.Setting, needed) == whole(protocols.Setting, has)
+        and (config.get("personal") or [SCORED])[0] == SCORED
+    )
+
+
+def whole(kind: type, given: dict) -> dict:
+    """Arguments of a dataclass with its defaults for those that are left out, as JSON has them."""
+    return _defaults(kind) | given
+
+
+@cache
+def _defaults(kind: type) -> dict:
+    plain = {name: default for name, (default, _) in parameters(kind).items() if default is not MISSING}
+    return json.loads(json.dumps(plain))
+
+
+def frame(folder: Path = records.FOLDER) -> pd.DataFrame:
+    """The table: protocol, label, seed, metric, value of the last round, rounds, diverged and date of each run."""
+    return _frame(folder, tuple(_places(folder)))
+
+
+def runs(protocol: str, folder: Path = records.FOLDER) -> list[dict]:
+    """The records of a protocol that count, in the order of their files."""
+    return _survey(protocol, folder, stamps(protocol, folder))[0]
+
+
+def cells(protocol: str, folder: Path = records.FOLDER) -> dict[tuple[str, str], dict[int, float]]:
+    """Last values by seed, for each label and metric of a protocol."""
+    return _cells(protocol, folder, stamps(protocol, folder))
+
+
+def stamps(protocol: str, folder: Path = records.FOLDER) -> tuple:
+    """What changes with the records of a protocol, to keep by what is computed from them."""
+    return _stamps(folder / protocol)
+
+
+def problems(folder: Path = records.FOLDER) -> list[str]:
+    """Say of each record that is left out which it is and why: damaged, or one of two of the same run."""
+    return [line for name, state in _places(folder) for line in _survey(name, folder, state)[1]]
+
+
+@contextmanager
+def unchanged() -> Iterator[None]:
+    """Ask only once, inside, whether the files of a folder have changed."""
+    global _asked
+    before, _asked = _asked, {} if _asked is None else _asked
+    try:
+        yield
+    finally:
+        _asked = before
+
+
+_asked: dict[Path, tuple] | None = None
+
+
+def _places(folder: Path) -> list[tuple[str, tuple]]:
+    return [(place.name, _stamps(place)) for place in sorted(folder.glob("*/"))]
+
+
+def _stamps(place: Path) -> tuple:
+    """What tells that a file has changed; of one that is gone, or a link to nothing, no more than its name."""
+    if _asked is not None and place in _asked:
+        return _asked[place]
+    found: list[tuple] = []
+    with os.scandir(place) if place.is_dir() else nullcontext(()) as files:
+        for file in files:
+            if file.name.endswith(".json"):
+                try:
+                    found.append((file.name, file.stat().st_mtime_ns, file.stat().st_size))
+                except OSError:
+                    found.append((file.name,))
+    if _asked is not None:
+        _asked[place] = tuple(sorted(found))
+    return tuple(sorted(found))
+
+
+@cache
+def _frame(folder: Path, places: tuple) -> pd.DataFrame:
+    rows = []
+    for name, stamps in places:
+        for run in _survey(name, folder, stamps)[0]:
+            rest = run["config"]["rounds"], diverged(run), run["provenance"]["date"]
+            rows += [(name, run["label"], run["seed"], *score, *rest) for score in scores(run).items()]
+    columns = ["protocol", "label", "seed", "metric", "value", "rounds", "diverged", "date"]
+    return pd.DataFrame(rows, columns=columns)
+
+
+@cache
+def _cells(protocol: str, folder: Path, stamps: tuple) -> dict[tuple[str, str], dict[int, float]]:
+    found: dict[tuple[str, str], dict[int, float]] = {}
+    for run in sorted(_survey(protocol, folder, stamps)[0], key=lambda run: run["seed"]):
+        for metric, value in scores(run).items():
+            found.setdefault((run["label"], metric), {})[run["seed"]] = value
+    return found
+
+
+@cache
+def _survey(protocol: str, folder: Path, stamps: tuple) -> tuple[list[dict], list[str]]:
+    """Records of the protocol's present configuration, and a line for each file that is damaged or stands twice."""
+    good, bad, same, data = [], [], {}, {}
+    for name, *_ in stamps:
+        try:
+            record = _plain(folder / protocol / name)
+        except (ValueError, OSError, RecursionError) as error:
+            bad.append(f"{protocol}/{name}: {error}")
+            continue
+        if fits(record):
+            good.append(record)
+            same.setdefault((record["label"], record["seed"]), []).append(record)
+            data.setdefault(record["seed"], []).append(record)
+    lost = []
+    for twice in (these for these in same.values() if len(these) > 1):
+        bad.append(f"{protocol}: {_named(twice)}: two records of one run; delete one")
+        lost += twice
+    for seed, these in data.items():
+        if len({str(record["config"]["federation"].get("digest")) for record in these}) > 1:
+            bad.append(f"{protocol}: {_named(these)}: the data of seed {seed} differ, so they cannot be paired")
+            lost += these
+    return [record for record in good if not any(record is one for one in lost)], bad
+
+
+def _plain(file: Path) -> dict:
+    """Parse a record, and require no more than what reading it needs: its parts, and the name of its configuration."""
+    record = json.loads(file.read_text())
+    lacking = [part for part in NEEDED if part not in record] if isinstance(record, dict) else NEEDED
+    if lacking:
+        raise ValueError(f"{', '.join(lacking)} = None: must be there")
+    if (record["protocol"], records.name(record)) != (file.parent.name, file.stem):
+        raise ValueError(f"must be {record['protocol']}/{records.name(record)}, as its configuration says")
+    return record
+
+
+def _named(these: Sequence[dict]) -> str:
+    return " and ".join(f"{records.name(record)}.json" for record in these)
+

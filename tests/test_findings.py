@@ -1,0 +1,37 @@
+"""Every sentence of ``book/findings.yaml`` is carried by its records, and one that is not is named."""
+
+import re
+
+import pytest
+
+from cflkit.workbook import findings, places
+
+
+@pytest.mark.parametrize("name", findings.findings())
+def test_a_finding_holds(name):
+    assert findings.text(name)
+
+
+def test_every_finding_stands_in_a_page_and_every_one_asked_for_is_there():
+    pages = [*places.BOOK.glob("*.ipynb"), *places.BOOK.glob("*.md"), *places.BOOK.glob("_ext/*.py")]
+    text = "\n".join(page.read_text("utf-8") for page in pages)
+    asked = set(re.findall(r"\{finding\}`([a-z0-9-]+)`", text))
+    for block in re.findall(r"\{finding\} ([a-z0-9 -]+)", text):
+        asked |= set(block.split())
+    assert asked - set(findings.findings()) == set()
+    assert set(findings.findings()) - asked == set()
+
+
+BAD = {
+    "inverted": {"says": "x", "holds": 'ahead("common_rot_r20/fedavg", "common_rot_r20/oracle")'},
+    "gone": {"says": "x", "holds": 'seeds("stocfl_rotmnist_4800_r10/nothing") > 0'},
+    "unknown word": {"says": "x", "holds": "open('secret')"},
+    "not a truth": {"says": "x", "holds": "1"},
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_one_that_does_not_hold_is_named(name, monkeypatch):
+    monkeypatch.setattr(findings, "findings", lambda: BAD)
+    with pytest.raises(ValueError, match=f"finding {name}"):
+        findings.text(name)

@@ -1,0 +1,287 @@
+"""The playground's script beside the package, in double precision: the same models, groups and scores."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from sklearn.cluster import KMeans
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "book" / "_ext"))
+import playground as directive  # noqa: E402
+import playground_export as exporter  # noqa: E402
+
+NODE = shutil.which("node")
+SAME = 1e-9
+ROUNDS = 10
+QUICK = (0.3, 0.5)  # skewed labels, some clients: every branch is taken
+SKEWS = [(None, 1.0), (1.0, 1.0), (0.1, 0.25)]  # of labels, and who takes part
+FULL = [(method, domains, *skew) for method, domains, skew in product(exporter.METHODS, exporter.BUILDERS, SKEWS)]
+needs_node = pytest.mark.skipif(NODE is None, reason="node is not installed")
+
+
+def node(given, folder, scripts=exporter.STATIC):
+    """What the script makes of an export, or of situations."""
+    file = folder / "export.json"
+    file.write_text(json.dumps(given))
+    call = [NODE, ROOT / "tests" / "playground.js", file]
+    where = os.environ | {"PLAYGROUND": str(scripts)}
+    done = subprocess.run(call, capture_output=True, text=True, timeout=120, env=where)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def compare(case, folder, scripts=exporter.STATIC):
+    method, domains, alpha, share = case
+    given = exporter.export(method, domains, alpha, share, ROUNDS)
+    expected = given.pop("expected")
+    for t, (ours, theirs) in enumerate(zip(node(given, folder, scripts), expected, strict=True)):
+        assert ours["assign"] == theirs["assign"], f"round {t}"
+        assert np.abs(np.array(ours["models"]) - np.array(theirs["models"])).max() <= SAME, f"round {t}"
+        for score in ("balanced", "own", "ari"):
+            assert ours[score] == pytest.approx(theirs[score], abs=SAME), f"{score} of round {t}"
+
+
+def test_the_digits_are_the_packages():
+    assert (exporter.STATIC / "digits.js").read_text("utf-8") == exporter.script()
+
+
+@needs_node
+@pytest.mark.parametrize("method", exporter.METHODS)
+def test_ten_rounds_are_the_packages(method, tmp_path):
+    compare((method, "rotated", *QUICK), tmp_path)
+
+
+@needs_node
+@pytest.mark.browser
+@pytest.mark.parametrize("case", FULL, ids=str)
+def test_ten_rounds_are_the_packages_whatever_the_skew(case, tmp_path):
+    compare(case, tmp_path)
+
+
+@needs_node
+@pytest.mark.parametrize(
+    ("method", "line", "broken"),
+    [
+        ("ifca", "(model) => net.loss(i, model)", "(model) => -net.loss(i, model)"),
+        ("fesem moving", "V.meanBy(trained, nearest, centres)", "V.meanBy(trained, at(assign, clients), centres)"),
+        ("stocfl", "if (!(cosine > tau)) break;", "if (!(cosine > tau + 0.1)) break;"),
+    ],
+)
+def test_a_wrong_method_is_noticed(method, line, broken, tmp_path):
+    scripts = shutil.copytree(exporter.STATIC, tmp_path / "scripts")
+    source = (scripts / "methods.js").read_text("utf-8")
+    assert source.count(line) == 1
+    (scripts / "methods.js").write_text(source.replace(line, broken), "utf-8")
+    with pytest.raises(AssertionError, match="round"):
+        compare((method, "rotated", *QUICK), tmp_path, scripts)
+
+
+@needs_node
+def test_digits_are_unpacked_and_turned_and_kmeans_is_as_good(tmp_path):
+    digits, rng = exporter.pool(), np.random.default_rng(0)
+    points = np.concatenate([rng.normal(k, 0.5, (10, 5)) for k in range(4)])
+    made = node({"points": points.tolist(), "k": 4}, tmp_path)
+    x = digits.x.double() / digits.scale
+    assert made["x"] == x.flatten().tolist()
+    assert made["turned"] == [torch.rot90(x[0, 0], times).flatten().tolist() for times in (1, 2, 3)]
+    group = np.array(made["group"])
+    spread = sum(((points[group == k] - points[group == k].mean(0)) ** 2).sum() for k in range(4))
+    assert spread <= KMeans(4, n_init=20, random_state=0).fit(points).inertia_ * (1 + SAME)
+
+
+# What book/playground.md says of seeds 0 to 9: a situation, a number of its last round, and between what it lies.
+TOLD = [
+    ("images=shifted&method=fedavg&round=20", "balanced", 0.215, 0.245),
+    ("images=shifted&method=local&round=20", "balanced", 0.825, 0.855),
+    ("images=shifted&method=oracle&round=20", "balanced", 0.905, 0.945),
+    ("images=same&labels=0.1&method=local&round=20", "own", 0.955, 0.975),
+    ("images=same&labels=0.1&method=local&round=20", "balanced", 0.285, 0.335),
+    ("images=same&labels=0.1&method=fedavg&round=20", "balanced", 0.845, 1),
+    ("method=fesem&round=0", "ari", 1, 1),
+    ("method=fesem&round=10", "ari", 1, 1),
+    ("method=stocfl&tau=0.1&round=1", "groups", 1, 1),
+    ("method=stocfl&tau=0.5&round=1", "ari", 0.865, 1),
+    ("method=stocfl&tau=0.8&round=1", "groups", 29, 40),
+    ("labels=0.1&method=stocfl&round=1", "byLabel", 0.485, 0.815),
+    ("labels=0.1&method=stocfl&round=1", "ari", -0.05, 0.145),
+    ("labels=1&method=fesem&round=1", "ari", 1, 1),
+    ("labels=0.1&method=fesem&round=1", "ari", -0.05, 0.5),
+    ("method=lcfed&mu=0.1&lam=0&round=20", "balanced", 0.835, 0.925),
+    ("method=lcfed&mu=0.1&lam=0.1&round=20", "balanced", 0.675, 0.735),
+]
+
+
+@needs_node
+@pytest.mark.browser
+def test_experiments_come_out_as_told(tmp_path):
+    told = {f"{address}&seed={seed}": None for address, *_ in TOLD for seed in range(10)}
+    ifca = [f"method=ifca&round=20&seed={seed}" for seed in range(10)]
+    pulled, alone = "method=lcfed&mu=0&lam=0&round=20", "method=local&round=20"
+    first = {name: knob["first"] for name, knob in WORDS["knobs"].items()}
+    situations = [*told, *ifca, pulled, alone]
+    found = dict(zip(situations, node({"situations": situations, "first": first}, tmp_path), strict=True))
+    for address, score, low, high in TOLD:
+        values = [found[f"{address}&seed={seed}"][score] for seed in range(10)]
+        assert low <= min(values) and max(values) <= high, (address, score, values)
+    assert [seed for seed in range(10) if found[ifca[seed]]["groups"] < 4] == [0, 1, 9]
+    assert [seed for seed in range(10) if found[ifca[seed]]["ari"] == 1] == [2, 3, 4, 5, 7, 8]
+    assert found[pulled]["balanced"] == found[alone]["balanced"] and found[pulled]["own"] == found[alone]["own"]
+
+
+# ---------------------------------------------------------------------- in a browser
+WORDS = json.loads(directive.WORDS.read_text("utf-8"))
+CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+LIMITS = {"stocfl": 60, "lcfed": 60}  # milliseconds of a round; 30 for the others
+
+
+@pytest.mark.parametrize("name", WORDS["presets"])
+def test_a_preset_has_its_picture_and_its_knobs(name):
+    still = (directive.STILLS / f"{name}.html").read_text("utf-8")
+    html = directive.markup(name, WORDS, still, "playground.html")
+    assert still.count('viewBox="0 0 66 44"') == exporter.CLIENTS
+    for item in WORDS["presets"][name]["situation"].split("&"):
+        knob, value = item.split("=")
+        assert knob == "round" or value in WORDS["knobs"][knob]["values"]
+    methods = {method.split()[0] for method in exporter.METHODS}
+    assert set(WORDS["methods"]) == set(WORDS["knobs"]["method"]["values"]) == methods
+    assert ("All knobs" in html) == (name != "full")
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    play = pytest.importorskip("playwright.sync_api", reason="requirements-browser.txt")
+    if CHROMIUM is None:
+        pytest.skip("no Chromium: install it, or name it in CHROMIUM")
+    with play.sync_playwright() as playing:
+        browser = playing.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def visit(chromium, tmp_path):
+    """Open a page that holds nothing but a playground, and list what goes wrong and what it asks for."""
+    contexts, static = [], exporter.STATIC
+
+    def open_(name="full", address="", width=1000, scripts=True, **more):
+        still = (directive.STILLS / f"{name}.html").read_text("utf-8")
+        styles = static.parent / "drawings.css", static / "playground.css"
+        style = "".join(path.read_text("utf-8") for path in styles)
+        script = "".join(f'<script src="{static / one}.js"></script>' for one in directive.SCRIPTS)
+        file = tmp_path / "page.html"
+        view = '<meta charset="utf-8"><meta name="viewport" content="width=device-width">'
+        body = directive.markup(name, WORDS, still, "page.html")
+        file.write_text(f'<!doctype html><html lang="en">{view}'
+                        f"<title>Page</title><style>{style}</style>{body}{script}", "utf-8")  # fmt: skip
+        size = {"width": width, "height": 900}
+        contexts.append(chromium.new_context(viewport=size, java_script_enabled=scripts, **more))
+        page = contexts[-1].new_page()
+        page.wrong = []
+        page.on("pageerror", lambda error: page.wrong.append(str(error)))
+        page.on("request", lambda asked: asked.url.startswith("file:") or page.wrong.append(asked.url))
+        page.goto(f"file://{file}{address}")
+        return page
+
+    yield open_
+    for context in contexts:
+        assert [wrong for page in context.pages for wrong in page.wrong] == []
+        context.close()
+
+
+def said(page):
+    return page.locator(".pg-live .pg-says").text_content()
+
+
+@pytest.mark.browser
+def test_a_reader_steps_by_keys_and_turns_knobs(visit):
+    page = visit(address="?method=ifca&seed=1&round=3&tau=17&images=never")
+    assert said(page).startswith("IFCA, round 3:")
+    page.locator("[name=step]").focus()
+    for key, round in (("ArrowRight", 4), ("Enter", 5), ("ArrowLeft", 4)):
+        page.keyboard.press(key)
+        assert said(page).startswith(f"IFCA, round {round}:")
+    before = said(page)
+    page.select_option("[name=labels]", "0.1")
+    assert said(page).startswith("IFCA, round 4:") and said(page) != before
+    page.select_option("[name=labels]", "even")
+    assert said(page) == before and "labels=even" in page.url and "round=4" in page.url
+    page.wait_for_function("words => document.querySelector('.cfl-live').textContent === words", arg=before)
+    page.locator("summary").click()
+    page.wait_for_function(f"document.querySelectorAll('.cfl-table tr').length === {1 + exporter.CLIENTS}")
+    page.locator("[name=play]").focus()
+    page.keyboard.press("Home")
+    assert said(page).startswith("IFCA, round 0:")
+    page.locator("[name=play]").click()
+    page.wait_for_function("document.querySelector('.pg-live .pg-says').textContent.startsWith('IFCA, round 40:')")
+    page.wait_for_function("document.querySelector('[name=play]').textContent.includes('Play')")
+
+
+@pytest.mark.browser
+def test_the_messages_of_a_round_can_be_stopped(visit):
+    page = visit(address="?method=stocfl&round=2")
+    page.locator("[name=messages]").click()
+    page.wait_for_selector(".pg-messages circle", state="attached")
+    page.locator("[name=messages]").click()
+    place = "document.querySelector('.pg-messages circle').getAttribute('cy')"
+    first = page.evaluate(place)
+    page.wait_for_timeout(200)
+    assert page.evaluate(place) == first
+    page.locator("[name=messages]").click()
+    page.wait_for_function("document.querySelector('.pg-live .pg-says').textContent.startsWith('StoCFL, round 3:')")
+
+
+@pytest.mark.browser
+def test_without_motion_messages_are_three_pictures(visit):
+    page = visit(address="?method=fesem&round=2", reduced_motion="reduce")
+    for begins in ("Down", "At the clients", "Up"):
+        page.locator("[name=messages]").click()
+        page.wait_for_timeout(200)
+        assert page.locator(".pg-phase").text_content().startswith(begins)
+        assert page.locator(".pg-messages circle").count() == 0
+    assert page.locator(".pg-messages line").count() == exporter.CLIENTS
+    page.locator("[name=messages]").click()
+    assert said(page).startswith("FeSEM, round 3:")
+
+
+@pytest.mark.browser
+def test_without_scripts_there_is_a_picture_and_nothing_to_press(visit):
+    page = visit(scripts=False)
+    assert page.locator(".pg-still .pg-tile").first.is_visible()
+    assert not page.locator("[name=play]").is_visible()
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("name", ["full", "fesem"])
+def test_a_phone_and_paper_have_all_of_it(name, visit):
+    page = visit(name, width=390)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    small = """() => [...document.querySelectorAll('.pg-live svg text, .pg-live p, .pg-live select')].filter(e => {
+        const box = e.ownerSVGElement, by = box ? box.getBoundingClientRect().width / box.viewBox.baseVal.width : 1
+        return e.textContent && parseFloat(getComputedStyle(e).fontSize) * by < 9 }).map(e => e.textContent)"""
+    assert page.evaluate(small) == []
+    page.emulate_media(media="print")
+    assert page.locator(".pg-live .pg-tile").first.is_visible()
+    assert not page.locator("[name=play]").is_visible()
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("method", WORDS["methods"])
+def test_a_round_is_quick(method, visit):
+    first = {name: knob["first"] for name, knob in WORDS["knobs"].items()} | {"method": method}
+    times = visit().evaluate("""(situation) => {
+        const { run } = playground.run.begin(situation)
+        return Array.from({ length: 50 }, () => {
+            const now = performance.now()
+            run.step()
+            return performance.now() - now
+        })}""", first)  # fmt: skip
+    print(f"{method}: least {min(times):.1f} ms, median {np.median(times):.1f} ms")
+    assert min(times) <= LIMITS.get(method, 30)  # the median says more on a machine that does nothing else

@@ -1,0 +1,836 @@
+"""Nothing wrong in silence: each case is refused in one line before work, or gives what plain PyTorch gives.
+
+Tables of cases, a kind a table: networks, random layers, numbers that only look like Python's, pixels and labels,
+threads, and the seam where a method of one's own meets the engine.
+"""
+
+import enum
+import json
+import multiprocessing
+import pickle
+import re
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from dataclasses import dataclass
+from decimal import Decimal
+from fractions import Fraction
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from sklearn import metrics
+from torch import nn
+from torchvision.ops import StochasticDepth
+
+from cflkit import SGD, federation, images, rng, simulate
+from cflkit.checks import Checked, Count, enough_memory, plain
+from cflkit.engine.rows import add_times, within
+from cflkit.engine.simulation import Simulation
+from cflkit.methods import IFCA, Ditto, FedAvg, FedProx, LocalOnly, StoCFL
+from cflkit.models import build
+from cflkit.models.flat import Model, privately
+from cflkit.testing.pretend import gpu
+
+TRAINERS = ("auto", "lean", "stacked", "shared", "compiled")
+DTYPES = {"float32": 1e-6, "float64": 1e-10}
+LOCAL = SGD(0.05, epochs=2, batch_size=4, momentum=0.5, weight_decay=0.01)
+QUIET = {"rounds": 2, "progress": False, "personal_clients": 0}
+
+
+@pytest.fixture(scope="module")
+def fed():
+    """Three clients with 6, 10 and 7 pictures of 4 x 4 pixels, in three labels."""
+    draw = np.random.default_rng(0)
+    x, user = draw.integers(0, 256, (29, 4, 4)), np.repeat(np.arange(3), (8, 12, 9))
+    return federation.by_user(images.of(x, np.arange(29) % 3, user), test="own")
+
+
+def refusal(call, *args, **kwargs):
+    """The line with which a call is refused."""
+    with pytest.raises(ValueError) as caught:
+        call(*args, **kwargs)
+    line = str(caught.value)
+    assert "\n" not in line and re.search(r"( = .*)?: must be ", line), line
+    return caught.value
+
+
+# ---------------------------------------------------------------------- 1, 2. networks
+def by_pytorch(make, fed, dtype, seed=0):
+    """FedAvg with a loop over modules, optimisers and tensors by name, as anybody would write it."""
+    first = Model(make, getattr(torch, dtype)).fresh(rng.torch_seed(seed, "init", 0))
+    names = [name for name, tensor in state(first).items() if tensor.is_floating_point()]
+    for t in (1, 2):
+        total, sizes = {}, fed.train.sizes.tolist()
+        for client, n in enumerate(sizes):
+            net = Model(make, getattr(torch, dtype)).fresh(0).train()
+            with torch.no_grad():
+                for name in names:
+                    state(net)[name].copy_(state(first)[name])
+            rule = torch.optim.SGD([p for p in net.parameters() if p.requires_grad], LOCAL.lr, LOCAL.momentum,
+                                   weight_decay=LOCAL.weight_decay)  # fmt: skip
+            rows, y = fed.train.rows(client)
+            x = fed.train.pool[rows].to(getattr(torch, dtype)) / fed.scale
+            with torch.random.fork_rng([]):
+                torch.manual_seed(rng.torch_seed(seed, t, client, "dropout"))
+                for batch in LOCAL.batches(n, rng.generator(seed, t, client, "batches")):
+                    rule.zero_grad()
+                    F.cross_entropy(net(x[batch]), y[batch]).backward()
+                    rule.step()
+            for name in names:
+                total[name] = total.get(name, 0) + state(net)[name].double() * n / sum(sizes)
+        with torch.no_grad():
+            for name in names:
+                state(first)[name].copy_(total[name])
+    return {name: state(first)[name].double() for name in names}
+
+
+def state(net):
+    return {name: tensor.detach() for name, tensor in (*net.named_parameters(), *net.named_buffers())}
+
+
+class Net(nn.Module):
+    """Two dense layers and what `between` does, given the module and what is hidden (n, 8)."""
+
+    def __init__(self, between=None, **parts):
+        super().__init__()
+        self.a, self.b, self.between = nn.Linear(16, 8), nn.Linear(8, 3), between or (lambda net, h: h)
+        for name, part in parts.items():
+            setattr(self, name, part)
+
+    def forward(self, x):
+        return self.b(self.between(self, self.a(x.flatten(1)).relu()))
+
+
+def through(*layers):
+    """A network with layers made by functions in its middle."""
+    return lambda: Net(lambda net, h: net.layer(h), layer=nn.Sequential(*(layer() for layer in layers)))
+
+
+def hidden(change):
+    return lambda: Net(change)
+
+
+def having(make, change):
+    """What `make` makes, changed."""
+
+    def made():
+        net = make()
+        change(net)
+        return net
+
+    return made
+
+
+def tie(net):
+    net.layer[0].weight = net.layer[1].weight
+
+
+def share_memory(net):
+    net.layer[0].weight = nn.Parameter(net.layer[1].weight.data.T)
+
+
+class Rows(nn.Module):
+    """A recurrent layer over the rows of a picture."""
+
+    def __init__(self, kind=nn.LSTM, **options):
+        super().__init__()
+        self.cell, self.out = kind(4, 6, batch_first=True, **options), nn.Linear(6, 3)
+
+    def forward(self, x):
+        return self.out(self.cell(x[:, 0])[0][:, -1])
+
+
+class Buffers(nn.Module):
+    """Constants of several kinds: integers, truth values, what is no part of the state, one without dimensions."""
+
+    def __init__(self):
+        super().__init__()
+        self.out = nn.Linear(16, 3)
+        self.register_buffer("order", torch.arange(15, -1, -1))
+        self.register_buffer("mask", torch.arange(16) % 3 > 0, persistent=False)
+        self.register_buffer("mean", torch.tensor(0.5))
+        self.register_buffer("nothing", None)
+
+    def forward(self, x):
+        return self.out((x.flatten(1)[:, self.order] - self.mean) * self.mask)
+
+
+def attention(p):
+    return lambda: nn.MultiheadAttention(8, 2, dropout=p, batch_first=True)
+
+
+def attend(net, h):
+    h = h.view(len(h), 1, 8).expand(-1, 3, -1) + torch.eye(3, 8, dtype=h.dtype)
+    return net.layer(h, h, h, need_weights=False)[0].mean(1)
+
+
+class Counting(nn.Module):
+    """Divides by how often it was called."""
+
+    def __init__(self):
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, h):
+        self.calls += self.training
+        return h / (1 + self.calls)
+
+
+class Doubled(nn.BatchNorm1d):
+    """A norm of one's own that only looks like PyTorch's."""
+
+    def forward(self, h):
+        return 2 * h * self.weight + self.bias
+
+
+def row(*layers):
+    return lambda: nn.Sequential(nn.Flatten(), *(layer() for layer in layers))
+
+
+class Two(Net):
+    def forward(self, x):
+        return (super().forward(x), 0) if self.training else super().forward(x)
+
+
+class Half(nn.Module):
+    def forward(self, x):
+        return x.half()
+
+
+class Negative(nn.Module):
+    def forward(self, x):
+        return x.neg_()
+
+
+ONE = Net()
+dense, wide, out = partial(nn.Linear, 8, 8), partial(nn.Linear, 16, 16), partial(nn.Linear, 16, 3)
+mlp = partial(build, "mlp8", (1, 4, 4), 3)
+RIGHT = {
+    "tied layers": having(through(dense, dense), tie),
+    "a layer twice": lambda: Net(lambda net, h: net.layer(net.layer(h).relu()), layer=dense()),
+    "a layer with two names": having(through(dense), lambda net: setattr(net, "again", net.layer)),
+    "constants": Buffers,
+    "batch norm": through(partial(nn.BatchNorm1d, 8)),
+    "batch norm without statistics": through(partial(nn.BatchNorm1d, 8, track_running_stats=False)),
+    "group norm": through(partial(nn.GroupNorm, 1, 8)),
+    "GRU of two layers": partial(Rows, nn.GRU, num_layers=2),
+    "attention": lambda: Net(attend, layer=attention(0.0)()),
+    "weight norm": through(lambda: nn.utils.parametrizations.weight_norm(dense())),
+    "orthogonal": through(lambda: nn.utils.parametrizations.orthogonal(dense())),
+    "frozen": having(through(dense), lambda net: net.a.requires_grad_(False)),
+    "half": having(through(dense), lambda net: net.half()),
+    "no bias": through(partial(nn.Linear, 8, 8, bias=False)),
+    "prelu": through(nn.PReLU),
+    "a list of parameters": lambda: Net(lambda net, h: h * net.p[0], p=nn.ParameterList([torch.ones(8)])),
+    "a row of layers": row(wide, nn.ReLU, out),
+    "tied rows of layers": having(row(wide, nn.ReLU, wide, nn.ReLU, out),
+                                  lambda net: setattr(net[3], "weight", net[1].weight)),
+    "a norm of one's own": through(partial(Doubled, 8, track_running_stats=False)),
+    "a package's network in a function": mlp,
+}
+DRAWING = {
+    "dropout": through(partial(nn.Dropout, 0.5)),
+    "functional dropout": hidden(lambda net, h: F.dropout(h, 0.5, net.training)),
+    "alpha dropout": hidden(lambda net, h: F.alpha_dropout(h, 0.3, net.training)),
+    "feature dropout": hidden(lambda net, h: F.dropout1d(h[..., None], 0.3, net.training)[..., 0]),
+    "noise": hidden(lambda net, h: h + 0.1 * torch.randn_like(h) if net.training else h),
+    "uniform noise": hidden(lambda net, h: h * torch.rand(8, dtype=h.dtype) if net.training else h),
+    "bernoulli": hidden(lambda net, h: h * torch.bernoulli(torch.full_like(h, 0.7)) if net.training else h),
+    "a random order": hidden(lambda net, h: h[:, torch.randperm(8)] if net.training else h),
+    "stochastic depth": through(partial(StochasticDepth, 0.5, "row")),
+    "rrelu": through(nn.RReLU),
+    "gumbel": hidden(lambda net, h: h * F.gumbel_softmax(h) if net.training else h),
+    "dropout between LSTMs": partial(Rows, num_layers=2, dropout=0.4),
+    "dropout of attention": lambda: Net(attend, layer=attention(0.4)()),
+}
+EITHER = {  # right where it is trained, refused by a trainer that could not
+    "a decision by numbers": hidden(lambda net, h: h * 2 if h.sum() > 0 else h),
+    "LSTM": Rows,
+    "the batch's mean": hidden(lambda net, h: h - h.mean(0)),
+    "a hook": having(mlp, lambda net: net.hidden.register_forward_hook(lambda layer, given, out: 2 * out)),
+    "a hook in a row of layers": having(row(wide, nn.ReLU, out), lambda net: net[1].register_forward_pre_hook(
+        lambda layer, given: (3 * given[0],))),
+    "another layer in a known network": having(mlp, lambda net: setattr(
+        net, "hidden", nn.utils.parametrizations.weight_norm(nn.Linear(16, 8)))),
+    "one more layer": having(mlp, lambda net: setattr(net, "decision", nn.Sequential(net.decision, nn.Tanh()))),
+}  # fmt: skip
+WRONG = {
+    "cumulative batch norm": (through(partial(nn.BatchNorm1d, 8, momentum=None)), "layer.0.running_mean"),
+    "a counter": (through(Counting), "keeps nothing but weights"),
+    "old weight norm": (through(lambda: nn.utils.weight_norm(dense())), "can be copied"),
+    "lazy": (through(partial(nn.LazyLinear, 8)), "known sizes"),
+    "shared memory": (having(through(dense, dense), share_memory), "memory of their own"),
+    "complex": (lambda: Net(lambda net, h: h * net.p.real, p=nn.Parameter(torch.ones(8) + 0j)), "real"),
+    "aux outputs": (Two, "in training it gives tuple"),
+    "hidden aux outputs": (hidden(lambda net, h: (h, h) if net.training else h), "TypeError"),
+    "too few logits": (lambda: nn.Sequential(nn.Flatten(), nn.Linear(16, 2)), "[2, 2]"),
+    "wrong size": (lambda: nn.Sequential(nn.Flatten(), nn.Linear(15, 3)), "mat1 and mat2"),
+    "a typo": (lambda: nn.Lineer(16, 3), "has no attribute 'Lineer'"),
+    "no module": (lambda: 3, "a function that makes a network"),
+    "a module": (ONE, "a function that makes a network"),
+    "one module": (lambda: ONE, "a new network whenever"),
+    "half logits": (lambda: nn.Sequential(Net(), Half()), "torch.float16"),
+    "unused": (lambda: Net(c=nn.Linear(8, 8)), "c.weight"),
+    "images changed": (lambda: nn.Sequential(Negative(), Net()), "leaves the images"),
+    "dropout in evaluation": (hidden(lambda net, h: F.dropout(h, 0.5)), "in evaluation"),
+    "NumPy's noise": (hidden(lambda net, h: h * float(np.random.rand())), "by PyTorch alone"),
+    "NumPy's weights": (having(Net, lambda net: net.a.bias.data.fill_(np.random.rand())), "by PyTorch alone"),
+    "nothing to train": (having(Net, lambda net: net.requires_grad_(False)), "something to train"),
+    "no derivative": (hidden(lambda net, h: h.detach().requires_grad_()), "a.weight"),
+    "scripted": (lambda: torch.jit.script(nn.Sequential(nn.Flatten(), nn.Linear(16, 3))), ""),
+    "raises": (hidden(lambda net, h: 1 / 0), "ZeroDivisionError"),
+    "long lines": (hidden(lambda net, h: exec("raise RuntimeError('one\\ntwo' + 'x' * 999)")), "RuntimeError: one"),
+}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", [*RIGHT, *DRAWING, *EITHER])
+def test_a_network_is_trained_as_pytorch_trains_it_or_refused(name, dtype, fed):
+    make = (RIGHT | DRAWING | EITHER)[name]
+    wanted, done = by_pytorch(make, fed, dtype), []
+    for trainer in TRAINERS:
+        try:
+            run = Simulation(FedAvg(), fed, model=make, local=LOCAL, dtype=dtype, trainer=trainer, chunk=2, **QUIET)
+        except ValueError as error:
+            line = rf"trainer = '{trainer}': must be another one for this network, such as 'lean': \w+ .*"
+            assert re.fullmatch(line, str(error)) and name in EITHER and trainer != "lean"
+            continue
+        found, done = run.model.views(run.run().server["model"]), [*done, trainer]
+        for part, values in wanted.items():
+            torch.testing.assert_close(found[part].double(), values, rtol=DTYPES[dtype], atol=DTYPES[dtype])
+    assert "lean" in done
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("name", WRONG)
+def test_a_network_that_cannot_be_trained_rightly_is_refused_before_any_work(name, dtype, fed):
+    make, words = WRONG[name]
+    for trainer in ("lean", "stacked"):
+        error = refusal(Simulation, FedAvg(), fed, model=make, local=LOCAL, dtype=dtype, trainer=trainer, **QUIET)
+        assert words in str(error) and len(str(error)) < 900
+
+
+@pytest.mark.parametrize("size, steps, batch, epochs, found", [
+    (21, None, 10, 1, 1), (21, 2, 10, 1, 0), (21, 3, 10, 1, 1), (20, None, 10, 1, 0), (1, None, None, 1, 1),
+    (5, None, 1, 1, 1), (21, None, 10, 0, 0), (2, None, None, 3, 0), (1, None, 10, 2, 1), (11, 1, 10, 1, 0),
+    (11, None, 10, 2, 1), (3, None, 2, 1, 1)])  # fmt: skip
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+def test_a_batch_of_one_before_a_batch_norm_is_refused_where_a_client_meets_it(size, steps, batch, epochs, found):
+    owner, n = np.repeat([0, 1], (size + 1, 8)), size + 9
+    x, train = np.random.default_rng(1).integers(0, 256, (n, 4, 4)), ~np.isin(np.arange(n), (size, n - 2, n - 1))
+    split = federation.by_user(images.of(x, np.arange(n) % 2, owner, train=train))
+    local = SGD(0.1, epochs=epochs, batch_size=batch, steps=steps)
+    settings = {"model": BatchNormed, "local": local, **QUIET}
+    if not found:
+        assert len(simulate(FedAvg(), split, **settings).rounds) == 3
+        return
+    error = refusal(Simulation, FedAvg(), split, **settings)
+    assert str(error).startswith(f"batch_size = {batch}: must be one that leaves no client a batch of one image, ")
+    assert f"client 0, one of {2 if batch == 1 else 1}, with {size} images" in str(error) and error.__cause__
+
+
+class BatchNormed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.norm, self.b = nn.Linear(16, 4), nn.BatchNorm1d(4), nn.Linear(4, 2)
+
+    def forward(self, x):
+        return self.b(self.norm(self.a(x.flatten(1))))
+
+
+@pytest.mark.parametrize("name", DRAWING)
+def test_a_seed_means_one_run_whatever_has_drawn_before_and_however_it_is_cut(name, fed):
+    runs = []
+    for before, more in ((1, {}), (2, {"chunk": 1}), (3, {"chunk": 2, "workers": 2}), (4, {"trainer": "stacked"})):
+        torch.manual_seed(before)
+        kept = torch.get_rng_state()
+        run = simulate(FedAvg(), fed, model=DRAWING[name], local=LOCAL, seed=7, **QUIET, **more)
+        runs.append(run.server["model"])
+        assert torch.equal(kept, torch.get_rng_state())
+    for run in runs[1:]:
+        torch.testing.assert_close(run, runs[0], rtol=0, atol=1e-15)
+    other = simulate(FedAvg(), fed, model=DRAWING[name], local=LOCAL, seed=8, **QUIET).server["model"]
+    assert not torch.allclose(other, runs[0])
+
+
+# ---------------------------------------------------------------------- 3. numbers
+class Five(enum.IntEnum):
+    """A number with a name."""
+
+    FIVE = 5
+
+
+FIVES = [kind(5) for kind in (np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64)]
+FIVES += [np.array(5), torch.tensor(5), torch.tensor(5, dtype=torch.uint8), Five.FIVE]
+NO_COUNTS = [True, np.True_, "5", np.str_("5"), Decimal(5), Fraction(5), 5.0, np.float64(5), torch.tensor(5.0), [5],
+             np.array([5]), torch.tensor([5]), 5j, b"5", np.nan, np.timedelta64(5, "s")]  # fmt: skip
+HALF = [kind(0.5) for kind in (np.float16, np.float32, np.float64, np.longdouble, torch.tensor, np.array, Fraction)]
+
+
+@pytest.mark.parametrize("five", FIVES, ids=lambda v: f"{type(v).__name__} {getattr(v, 'dtype', '')}")
+def test_what_looks_like_a_number_is_that_number(five, fed):
+    def run(n):
+        every = dict.fromkeys(("seed", "chunk", "personal_clients", "evaluate_every", "checkpoint_every"), n)
+        local = SGD(0.1, epochs=n)
+        return Simulation(IFCA(k=n - 3), fed, model=mlp, local=local, rounds=n - 3, progress=False, **every)
+
+    usual, other = run(5), run(five)
+    assert json.dumps(other.config) == json.dumps(usual.config)
+    assert torch.equal(usual.run().server["models"], other.run().server["models"])
+    if getattr(five, "shape", None) == () and not isinstance(five, np.generic):
+        refusal(rng.torch_seed, five)
+    else:
+        assert rng.torch_seed(five, five, "x") == rng.torch_seed(5, 5, "x") != rng.torch_seed(5, 6, "x")
+    digits = images.load("digits")
+    a, b = (federation.dirichlet(digits, clients=n, alpha=1.0, seed=n, test="own") for n in (5, five))
+    assert a.config == json.loads(json.dumps(b.config)) and torch.equal(a.train.index, b.train.index)
+    assert fed.subset([plain(n) - 3 for n in (five,)]).clients == 1
+
+
+@pytest.mark.parametrize("value", NO_COUNTS, ids=repr)
+def test_what_is_no_whole_number_is_refused_wherever_one_is_wanted(value, fed):
+    usual = {"model": mlp, "local": SGD(0.1), **QUIET}
+    for name in ("seed", "rounds", "chunk", "workers", "evaluate_every", "personal_clients", "checkpoint_every"):
+        assert str(refusal(Simulation, FedAvg(), fed, **usual | {name: value})).startswith(f"{name} = ")
+    refusal(SGD, 0.1, epochs=value)
+    refusal(IFCA, k=value)
+    refusal(federation.rotated, images.load("digits"), clients=8, seed=value)
+    if not isinstance(value, str):
+        refusal(rng.generator, value)
+        refusal(rng.torch_seed, 1, value)
+
+
+@pytest.mark.parametrize("half", HALF, ids=lambda v: type(v).__name__)
+def test_what_looks_like_a_half_is_a_half(half):
+    made = SGD(lr=half, momentum=half, weight_decay=half)
+    assert made == SGD(0.5, momentum=0.5, weight_decay=0.5) and json.dumps(made.lr) == "0.5"
+    assert type(StoCFL(tau=half).tau) is float
+
+
+@pytest.mark.parametrize("value", [True, "0.5", Decimal("0.5"), 0.5j, np.nan, np.float32("inf"), torch.ones(1),
+                                   np.array([0.5]), np.timedelta64(5, "s"), None, 1e31])  # fmt: skip
+def test_what_is_no_number_is_refused_as_a_rate(value):
+    assert str(refusal(SGD, lr=value)).startswith("lr = ")
+
+
+def test_a_text_and_a_truth_value_are_pythons_own():
+    @dataclass(frozen=True)
+    class Thing(Checked):
+        on: bool
+        name: str
+        many: tuple[Count, ...]
+
+    made = Thing(np.bool_(True), np.str_("a"), (np.int8(1), torch.tensor(2)))
+    assert json.dumps([made.on, made.name, made.many]) == '[true, "a", [1, 2]]' and type(made.name) is str
+    assert type(SGD(0.1, nesterov=np.False_).nesterov) is bool
+
+
+# ---------------------------------------------------------------------- 4. pixels and labels
+N = 12
+BYTES = np.random.default_rng(2).integers(0, 256, (N, 5, 5)).astype(np.uint8)
+BYTES[0, 0, 0] = 255
+LABELS = np.arange(N) % 3
+PIXELS = [  # given, options, what a model sees of the first pixel
+    (BYTES, {}, 1.0),
+    (BYTES.astype(np.int64), {}, 1.0),
+    (BYTES / 255, {}, 1.0),
+    ((BYTES / 255).astype(np.float16), {}, 1.0),
+    (torch.tensor(BYTES / 255), {}, 1.0),
+    (torch.tensor(BYTES / 255).bfloat16(), {}, 1.0),
+    (torch.tensor(BYTES / 255).requires_grad_(), {}, 1.0),
+    (torch.tensor(BYTES / 255).to_sparse(), {}, 1.0),
+    ((BYTES // 16), {"scale": 16}, 15 / 16),
+    ((BYTES // 16), {"scale": np.int64(255)}, 15 / 255),
+    ((BYTES > 99).astype(np.uint8), {"scale": 1}, 1.0),
+    ((BYTES > 99).astype(float), {}, 1.0),
+    (BYTES.astype(np.int32) * 4, {"scale": 1023}, 1020 / 1023),
+    (BYTES.astype(np.uint16) * 257, {"scale": 65535}, 1.0),
+    (BYTES.astype(float), {"scale": 255}, 1.0),
+    (0 * BYTES, {}, 0.0),
+    (0.2 * (BYTES / 255), {"scale": 1}, 0.2),
+]
+WRONG_PIXELS = [
+    (BYTES // 16, "scale = None: must be given, as no pixel is above 15: the value that means 1, such as 15, or "),
+    (BYTES > 99, "x.dtype = 'bool'"),
+    ((BYTES > 99).astype(np.uint8), "scale = None: must be given, as no pixel is above 1"),
+    (BYTES.astype(int) * 4, "x = [1020]"),
+    (BYTES.astype(float), "x = [255.0]"),
+    (BYTES / 255 / 255, "scale = None: must be given, as no pixel is above 0.003922"),
+    (BYTES / 255 - 0.5, "x = ["),
+    (BYTES / 255 + 0j, "x.dtype = 'complex128'"),
+    (torch.tensor(BYTES / 255) + 0j, "x.dtype = 'complex128'"),
+    (np.where(BYTES > 99, np.nan, 1), "x = [nan]"),
+    (np.ma.masked_array(BYTES, BYTES > 99), "x = 'a masked array'"),
+    ([[1, 2], [3]], "x = list: must be a tensor or an array of numbers"),
+    (np.repeat(BYTES[..., None], 3, 3), "channels before rows and columns"),
+    (np.zeros((N, 28, 28, 4), np.uint8), "channels before rows and columns"),
+    (np.zeros((N, 28, 28, 2), np.uint8), "channels before rows and columns"),
+    (np.concatenate([np.repeat(BYTES[:, None], 3, 1), np.full((N, 1, 5, 5), 255)], 1), "(alpha)"),
+    (np.stack([BYTES, np.full_like(BYTES, 255)], 1), "(alpha)"),
+    (BYTES.astype(str), "x.dtype"),
+    (BYTES[:, 0], "x.shape"),
+]
+
+
+@pytest.mark.parametrize("case", range(len(PIXELS)))
+def test_a_model_sees_the_pixels_that_are_meant(case):
+    x, options, first = PIXELS[case]
+    found = images.of(x, LABELS, **options)
+    assert found.x.dtype == torch.uint8 and abs(int(found.x[0, 0, 0, 0]) / found.scale - first) < 0.004
+    facts, mosaic = images.describe(found)
+    assert facts["brightest"] == int(found.x.max()) / found.scale and 0 <= mosaic.min() <= mosaic.max() <= 1
+    if isinstance(x, np.ndarray) and x.dtype != np.float16:  # a file of them is read alike
+        assert options.keys() <= {"scale"}
+
+
+@pytest.mark.parametrize("case", range(len(WRONG_PIXELS)))
+def test_pixels_are_not_guessed(case):
+    x, words = WRONG_PIXELS[case]
+    assert words in str(refusal(images.of, x, LABELS))
+
+
+@pytest.mark.parametrize("x, scale", [(BYTES // 16, 16), (BYTES, 255), (BYTES / 255, 255)])
+def test_a_file_says_what_its_pixels_mean_or_is_told(x, scale, tmp_path):
+    options = {"scale": 16.0} if scale == 16 else {}
+    np.savez(tmp_path / "a.npz", x=x, y=LABELS, train=LABELS > 0)
+    np.savez(tmp_path / "b.npz", x=x, y=LABELS, train=LABELS > 0, **options)
+    if options:
+        assert "scale = None: must be given" in str(refusal(images.load, tmp_path / "a.npz"))
+    told, says = images.load(tmp_path / "a.npz", **options), images.load(tmp_path / "b.npz")
+    assert told.scale == says.scale == scale and torch.equal(told.x, says.x)
+    again = images.load(**told.source) if options else images.load(told.source)
+    assert again.scale == scale
+
+
+@pytest.mark.parametrize("y, words", [
+    (LABELS + 48, "label 0 has no picture"), (LABELS * 7, "label 1 has no picture"), (LABELS + 1, "label 0"),
+    (LABELS * 10**9, "label 1"), (LABELS + 10**12, "label 0"), (np.where(LABELS == 1, 2, LABELS), "label 1"),
+    (LABELS.astype(float), "12 integers"), (np.eye(3)[LABELS], "12 integers"), (LABELS > 0, "12 integers"),
+    (LABELS.astype(str), "12 integers"), (LABELS - 1, "labels in 0..1"), (LABELS[:5], "12 integers"),
+    (torch.tensor(LABELS).double(), "12 integers"), (np.full(N, 2**63, np.uint64), "label 0")])  # fmt: skip
+def test_labels_are_not_guessed(y, words, tmp_path):
+    line = str(refusal(images.of, BYTES, y))
+    assert words in line and line.startswith("own: y = ")
+    np.savez(tmp_path / "a.npz", x=BYTES, y=np.asarray(y), train=LABELS > 0)
+    assert words in str(refusal(images.load, tmp_path / "a.npz"))
+
+
+@pytest.mark.parametrize("y", [LABELS.tolist(), torch.tensor(LABELS, dtype=torch.int8), LABELS.astype(np.uint64)])
+def test_labels_of_every_kind_of_integer_are_labels(y):
+    assert images.of(BYTES, y).y.tolist() == LABELS.tolist() and images.of(BYTES, y).classes == 3
+
+
+def test_gaps_may_be_meant_and_a_cluster_without_pictures_is_named():
+    found = images.of(BYTES, LABELS * 2, classes=5)
+    assert found.classes == 5 and images.describe(found)[0]["labels"] == [4, 0, 4, 0, 4]
+    split = {"clients": 2, "test": "own", "samples_per_client": 4}
+    line = str(refusal(federation.pathological, found, groups=[[0, 2], [1, 3]], **split))
+    assert line == "images of cluster 1 = 0: must be 1 or more; no image has one of its labels, (1, 3)"
+    assert "in 0..4" in str(refusal(images.of, BYTES, LABELS * 4, classes=5))
+
+
+def test_the_same_picture_in_training_and_test_is_counted():
+    twice, user = np.concatenate([BYTES, BYTES]), np.repeat([0, 1], N)
+    found = images.of(twice, np.tile(LABELS, 2), user, train=np.arange(2 * N) < N)
+    facts, mosaic = images.describe(found)
+    assert (facts["pictures"], facts["train"], facts["copies"], facts["copies_in_test"]) == (24, 12, 12, 12)
+    assert facts["users"] == 2 and facts["shape"] == (1, 5, 5) and mosaic.shape == (15, 15)
+    assert facts["shown"] == sorted(facts["shown"]) and set(facts["shown"]) == {0, 1, 2}
+    for row, corner in ((facts["rows"][0], mosaic[:5, :5]), (facts["rows"][-1], mosaic[10:, 10:])):
+        assert np.array_equal(corner, twice[row] / 255)
+    fed = federation.by_user(found, test="own", test_fraction=0.25)
+    parts = (fed.test, fed.train)
+    tested, trained = ({tuple(part.pool[i].flatten().tolist()) for i in part.index} for part in parts)
+    assert fed.copies() == len(tested & trained) > 0
+    assert federation.rotated(images.load("digits"), clients=4).copies() == 0
+    few, colours = images.describe(images.of(np.repeat(BYTES[:2, None], 3, 1), [0, 1]))
+    assert colours.shape == (15, 15, 3) and len(few["rows"]) == 2 and not colours[5:].any()
+
+
+# ---------------------------------------------------------------------- 6. threads
+def test_models_built_side_by_side_are_those_built_one_after_the_other():
+    made = [Model(partial(build, name, (1, 5, 5), 3)) for name in ("mlp8", "lenet", "cnn_femnist_stocfl")[:2]]
+    made += [Model(through(lambda: nn.utils.parametrizations.spectral_norm(dense())), torch.float32)]
+    wanted = [model.init(seed) for seed in range(30) for model in made]
+    kept = torch.get_rng_state()
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda job: job[1].init(job[0]), [(seed, m) for seed in range(30) for m in made]))
+    assert all(map(torch.equal, wanted, found))
+    assert torch.get_default_dtype() == torch.float32 and torch.equal(kept, torch.get_rng_state())
+
+
+@pytest.mark.parametrize("make", [mlp, DRAWING["functional dropout"]])
+def test_runs_side_by_side_are_those_one_after_the_other(make, fed):
+    def run(seed):
+        return simulate(IFCA(k=2), fed, model=make, local=LOCAL, seed=seed, **QUIET).server["models"]
+
+    wanted = list(map(run, range(8)))
+    with ThreadPoolExecutor(8) as pool:
+        assert all(map(torch.equal, wanted, pool.map(run, range(8))))
+    assert torch.get_default_dtype() == torch.float32
+
+
+MADE = """tensor(0.5) tensor([1,2]) tensor(np.float32(0.1)) tensor([0.1],dtype=torch.float16) ones(2) rand(3) eye(2)
+arange(0,1,0.1) arange(4) full((2,),0.1) full((2,),3) linspace(0,1,3) randn(2,3) randint(9,(5,)) randint(2,9,(5,))
+randperm(7) rand_like(torch.ones(3)) randn_like(torch.zeros(3)) zeros(4).normal_() as_tensor([0.1,0.2])
+bernoulli(torch.full((9,),0.5)) multinomial(torch.ones(9),4) normal(0.0,1.0,(3,)) empty(3).exponential_()
+nn.init.orthogonal_(torch.empty(3,3)) nn.init.trunc_normal_(torch.empty(9)) normal(torch.zeros(3),torch.ones(3))"""
+
+
+@pytest.mark.parametrize("code", MADE.split())
+def test_what_a_network_is_made_of_is_as_with_pytorchs_own_generator_and_precision(code):
+    def make():
+        return eval(f"torch.{code}")
+
+    with torch.random.fork_rng([]):
+        torch.manual_seed(3)
+        torch.set_default_dtype(torch.float64)
+        try:
+            wanted = make()
+        finally:
+            torch.set_default_dtype(torch.float32)
+    with privately(3):
+        found = make()
+    assert found.dtype == wanted.dtype and torch.equal(found, wanted)
+
+
+# ---------------------------------------------------------------------- 8. fast paths, and methods of one's own
+STEEP = [
+    (StoCFL(lam=50.0), SGD(0.1, 10, batch_size=5)),
+    (Ditto(lam=50.0), SGD(0.1, 10, batch_size=5)),
+    (FedProx(mu=1e6), SGD(1.0, 6, batch_size=5)),
+    (FedProx(mu=1e30), SGD(1e30, 6, batch_size=5)),
+    (FedProx(mu=1e30), SGD(1e30, 6, batch_size=5, momentum=0.9)),
+    (FedAvg(), SGD(1e3, 5, batch_size=5, weight_decay=1.0)),
+    (FedAvg(), SGD(1e30, 4, batch_size=5, weight_decay=1e30)),
+    (FedAvg(), SGD(1e20, 4, batch_size=5, momentum=0.9, nesterov=True, weight_decay=1e10)),
+    (FedAvg(), SGD(1e3, 9, batch_size=5, weight_decay=0.1)),
+    (Ditto(lam=1e4), SGD(0.1, 9)),
+    (FedAvg(), SGD(1e10, 2, weight_decay=1e9)),
+    (FedAvg(), SGD(1e9, 2, weight_decay=1e10, nesterov=True, momentum=0.1)),
+]
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("case", range(len(STEEP)))
+def test_what_overflows_ends_as_in_the_reference(case, dtype):
+    method, local = STEEP[case]
+    split = federation.rotated(images.load("digits"), clients=4, samples_per_client=20)
+    scores = []
+    for trainer in ("lean", "auto", "shared", "stacked"):
+        settings = {"dtype": dtype, "trainer": trainer, "rounds": 2, "evaluate_every": 2, "progress": False}
+        final = simulate(method, split, model="mlp32", local=local, **settings).final
+        scores.append({name: final.get(name) for name in ("accuracy", "personal_accuracy", "diverged", "clusters")})
+    assert scores[0]["diverged"] or method.name == "ditto"
+    assert all(each == scores[0] for each in scores[1:])
+
+
+def test_a_factor_beyond_single_precision_is_infinite():
+    found = [within(x, torch.float32) for x in (3e38, -3e38, 4e38, -1e300, 0.0)]
+    assert found == [3e38, -3e38, float("inf"), float("-inf"), 0.0] and within(1e300, torch.float64) == 1e300
+    assert np.isnan(within(float("nan"), torch.float32))
+    total = torch.ones(3)
+    add_times(total, torch.tensor([1e-3, 1.0, 0.0]), 1e39)
+    assert total.tolist() == [pytest.approx(1e36), float("inf"), 1.0]
+
+
+@dataclass(frozen=True)
+class Mine(FedAvg):
+    """FedAvg, of which a part is replaced."""
+
+    name = "mine"
+
+
+def replaced(**parts):
+    return type("Mine", (Mine,), {name: part for name, part in parts.items()})()
+
+
+def calling(clients, **more):
+    """A method that calls what `clients` makes of those that were sampled."""
+
+    def round(self, server, sampled, net):
+        net.call(clients(sampled), lambda *_: {}, **more)
+        return server
+
+    return replaced(round=round)
+
+
+def upload(made):
+    return replaced(client=lambda self, down, memory, data, local: made(local.sgd(down["model"], data).dense()))
+
+
+SEAM = {  # a method, and what its line says
+    "round gives nothing": (replaced(round=lambda *_: None), "mine.round = None: must be a dict"),
+    "round gives a tensor": (replaced(round=lambda *_: torch.zeros(3)), "mine.round = tensor"),
+    "start gives nothing": (replaced(start=lambda *_: None), "mine.start = None: must be a dict"),
+    "client gives nothing": (upload(lambda rows: None), "= None: must be a dict of what clients upload"),
+    "client gives a list": (upload(lambda rows: [rows]), "must be a dict of what clients upload"),
+    "client gives a number": (upload(lambda rows: {"model": 3.0}), ": model = 3.0: must be a tensor or a Part"),
+    "client gives an array": (upload(lambda rows: {"model": rows.numpy()}), "must be a tensor or a Part"),
+    "client gives no dimension": (upload(lambda rows: {"model": rows.sum()}), "must be a tensor or a Part"),
+    "one row for all": (upload(lambda rows: {"model": rows[:1]}), "rows of model = 1: must be 2, one of "),
+    "a row too many": (upload(lambda rows: {"model": torch.cat([rows, rows[:1]])}), "rows of model = "),
+    "another name": (upload(lambda rows: {"weights": rows}), "a dict with ['model'], of which a mean is wanted"),
+    "chunks that differ": (upload(lambda rows: {"model": rows[:, len(rows):]}), "must be as of the first clients"),
+    "weights of 0": (replaced(weigh=lambda self, clients, net: 0 * clients), "weights of model = [0, 0, 0]"),
+    "weights below 0": (replaced(weigh=lambda self, clients, net: clients - 1), "weights of model = [-1, 0, 1]"),
+    "weights without end": (replaced(weigh=lambda self, clients, net: clients / 0), "weights of model = [nan, inf"),
+    "weights of some": (replaced(weigh=lambda self, clients, net: clients[:2]), "weights of model = 2: must be 3"),
+    "a list of clients": (calling(lambda c: [0, 1]), "clients = [0, 1]: must be a tensor"),
+    "truth values for clients": (calling(lambda c: c > 0), "clients = tensor([False"),
+    "a client too far": (calling(lambda c: c + 1), "clients = [3]: must be in 0..2"),
+    "a client below 0": (calling(lambda c: c - 1), "clients = [-1]: must be in 0..2"),
+    "rows for some": (calling(lambda c: c, per_client={"x": torch.zeros(2, 4)}), "rows of x = 2: must be 3"),
+    "a vector cut short": (replaced(client=lambda self, down, memory, data, local: {
+        "model": local.sgd(down["model"][1:], data)}), "shape of start = ("),
+    "vectors of other clients": (replaced(client=lambda self, down, memory, data, local: {
+        "model": local.sgd(down["model"].expand(5, -1), data)}), "shape of start = (5, "),
+    "an anchor cut short": (replaced(client=lambda self, down, memory, data, local: {
+        "model": local.sgd(down["model"], data, shift=down["model"][1:])}), "shape of shift = ("),
+    "a gradient elsewhere": (replaced(client=lambda self, down, memory, data, local: {
+        "model": local.gradient(down["model"][1:], data)}), "shape of at = ("),
+    "log gives nothing": (replaced(log=lambda *_: None), "mine.log = None: must be a dict"),
+    "log takes round": (replaced(log=lambda *_: {"round": 7, "tau": 1}), "mine.log = ['round']: must be names of"),
+    "log takes traffic": (replaced(log=lambda *_: {"down": 0}), "mine.log = ['down']"),
+    "log takes accuracy": (replaced(log=lambda *_: {"accuracy": 1.0}), "mine.log = ['accuracy']"),
+    "log gives a tensor": (replaced(log=lambda *_: {"w": torch.zeros(2)}), "mine.log: w = tensor"),
+    "clusters of some": (replaced(assignment=lambda *_: torch.zeros(2).long()), "mine.assignment = tensor"),
+    "clusters that are no integers": (replaced(assignment=lambda *_: torch.zeros(3)), "mine.assignment = tensor"),
+    "serves some": (replaced(serve=lambda self, server, clients, net: server["model"].expand(2, -1)),
+                    "models that are served = "),
+    "serves a dict": (replaced(serve=lambda self, server, clients, net: {}), "models that are served = {}"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", SEAM)
+def test_what_a_method_hands_over_is_looked_at(case, fed):
+    method, words = SEAM[case]
+    for more in ({"chunk": 2}, {"chunk": 2, "workers": 2}):
+        assert words in str(refusal(simulate, method, fed, model=mlp, local=LOCAL, **QUIET, **more))
+
+
+def test_a_chain_needs_what_is_passed_on(fed):
+    net = Simulation(FedAvg(), fed, model=mlp, local=LOCAL, **QUIET).network(1, None)
+    line = str(refusal(net.chain, torch.arange(3), lambda *_: {"x": torch.zeros(1, 2)}, "w", torch.zeros(2)))
+    assert "a dict with 'w', which is passed on" in line
+
+
+def test_what_a_method_logs_is_plain(fed):
+    method = replaced(log=lambda *_: {"a": np.float32(0.5), "b": torch.tensor(2), "c": [np.int64(1)], "d": np.nan})
+    final = simulate(method, fed, model=mlp, local=LOCAL, **QUIET).final
+    assert json.dumps([final["a"], final["b"], final["c"]]) == "[0.5, 2, [1]]" and np.isnan(final["d"])
+
+
+@pytest.mark.parametrize("rounds, every, kept", [(3, 2, 3), (4, 3, 4), (5, 9, 5), (4, 2, 4)])
+def test_the_last_round_is_kept_whatever_checkpoint_every_is(rounds, every, kept, fed, tmp_path):
+    settings = {"model": mlp, "local": LOCAL, "progress": False, "checkpoint": tmp_path, "checkpoint_every": every}
+    simulate(FedAvg(), fed, **settings, rounds=rounds)
+    assert len(json.loads(torch.load(tmp_path / "state.pt")["rounds"])) == kept + 1
+
+
+def other_shape(state):
+    state["server"]["model"] = state["server"]["model"][:-1].clone()
+
+
+TAMPERED = {
+    "a tensor of another shape": other_shape,
+    "not a number": lambda state: state["server"]["model"].fill_(torch.nan),
+    "one number": lambda state: state["server"]["model"].view(-1)[3].add_(1e-9),
+    "another precision": lambda state: state["server"].update(model=state["server"]["model"].float()),
+    "a key too many": lambda state: state.update(more=1),
+    "a key too many in the server": lambda state: state["server"].update(more=1),
+    "a round's score": lambda state: state.update(rounds=state["rounds"].replace('"up": 0', '"up": 1')),
+    "seconds": lambda state: state["seconds"].__setitem__(0, 1.0),
+    "memory": lambda state: state["memory"].update(head={}),
+    "no checksum": lambda state: state.pop("checksum"),
+    "another checksum": lambda state: state.update(checksum="0" * 32),
+    "a checksum that is none": lambda state: state.update(checksum=3),
+}
+
+
+@pytest.mark.parametrize("case", TAMPERED)
+def test_a_checkpoint_that_was_written_by_another_hand_is_refused(case, fed, tmp_path):
+    settings = {"model": mlp, "local": LOCAL, "progress": False, "checkpoint": tmp_path}
+    simulate(FedAvg(), fed, **settings, rounds=1)
+    state = torch.load(tmp_path / "state.pt")
+    TAMPERED[case](state)
+    torch.save(state, tmp_path / "state.pt")
+    assert "a whole checkpoint; delete this one" in str(refusal(simulate, FedAvg(), fed, **settings, rounds=2))
+
+
+def test_another_methods_checkpoint_is_called_so(fed, tmp_path):
+    settings = {"model": mlp, "local": LOCAL, "rounds": 1, "progress": False, "checkpoint": tmp_path}
+    simulate(StoCFL(), fed, **settings)
+    assert "method.name was stocfl and is now ifca" in str(refusal(simulate, IFCA(k=2), fed, **settings))
+
+
+def test_processes_that_fork_are_refused_with_a_gpu(fed):
+    settings = {"model": "mlp8", "local": LOCAL, "device": "cuda", "workers": 1, **QUIET}
+    with gpu():
+        for way, ok in (("fork", False), ("spawn", True)):
+            with ProcessPoolExecutor(1, multiprocessing.get_context(way)) as pool:
+                if ok:
+                    assert Simulation(FedAvg(), fed, executor=pool, **settings).workers == 1
+                else:
+                    line = refusal(Simulation, FedAvg(), fed, executor=pool, **settings)
+                    assert "an executor that forks" in str(line)
+    with ProcessPoolExecutor(1, multiprocessing.get_context("fork")) as pool:
+        assert Simulation(FedAvg(), fed, executor=pool, **settings | {"device": "cpu"}).workers == 1
+
+
+# ---------------------------------------------------------------------- what a run leaves
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("make", ["mlp8", RIGHT["tied layers"], RIGHT["batch norm"], DRAWING["dropout"]], ids=str)
+def test_trained_networks_come_out_of_a_run_and_score_what_it_says(make, dtype, fed):
+    history = simulate(IFCA(k=2), fed, model=make, local=LOCAL, dtype=dtype, rounds=2, progress=False)
+    nets, confusions, right = history.models(), history.confusions(), []
+    assert len(nets) == 3 and len(set(map(id, nets))) <= 2  # three clients share two models
+    for client, net in enumerate(nets):
+        rows, y = fed.test.rows(int(fed.test_of[client]))
+        guess = net(fed.test.pool[rows].to(getattr(torch, dtype)) / fed.scale).argmax(1)
+        assert np.array_equal(confusions[client], metrics.confusion_matrix(y, guess, labels=range(3)))
+        right.append(float((guess == y).double().mean()))
+        assert not net.training and all(p.dtype == getattr(torch, dtype) for p in net.parameters())
+    assert history.final["accuracy"] == pytest.approx(np.mean(right))
+    before = history.server["models"].clone()
+    with torch.no_grad():
+        next(nets[0].parameters()).zero_()
+    assert torch.equal(history.server["models"], before) and len(history.models(torch.tensor([1]))) == 1
+
+
+def test_personal_networks_come_out_too_and_what_has_none_says_so(fed):
+    settings = {"model": "mlp8", "local": LOCAL, **QUIET}
+    history = simulate(Ditto(lam=0.1), fed, **settings)
+    own, served = history.models(personal=True), history.models()
+    kept = [history.memory.get("personal", i) for i in range(3)]
+    for net, vector in zip(own, kept, strict=True):
+        assert torch.equal(nn.utils.parameters_to_vector(net.parameters()), vector)
+    assert served[0] is served[2] and not torch.equal(served[0].hidden.weight, own[0].hidden.weight)
+    assert "personal models" in str(refusal(simulate(FedAvg(), fed, **settings).models, personal=True))
+    assert "served models" in str(refusal(simulate(LocalOnly(), fed, **settings).models))
+    odd = simulate(replaced(predict=lambda self, model, vector, x: 2 * model.forward(vector, x)), fed, **settings)
+    assert "predicts by a network alone" in str(refusal(odd.models)) and odd.confusions().shape == (3, 3, 3)
+    assert "run = None" in str(refusal(pickle.loads(pickle.dumps(history)).models))
+
+
+def test_too_little_memory_is_called_so(fed):
+    for room in (lambda: torch.empty(2**55), lambda: torch.empty(2**55, dtype=torch.uint8)):
+        with pytest.raises(MemoryError, match=r"^work: too little memory, of which \d+ bytes more are wanted$"), \
+                enough_memory("work"):  # fmt: skip
+            room()
+    with pytest.raises(MemoryError, match=r"^work: too little memory$"), enough_memory("work"):
+        raise RuntimeError("CUDA out of memory")
+    with pytest.raises(RuntimeError, match="other"), enough_memory("work"):
+        raise RuntimeError("other")
+    method = replaced(client=lambda *_: {"model": torch.empty(2**55)})
+    with pytest.raises(MemoryError, match=r"^mine with a chunk of 5: too little memory"):
+        simulate(method, fed, model="mlp8", local=LOCAL, chunk=5, **QUIET)
+
+
+def test_what_was_found_out_of_a_network_travels_with_it():
+    for draws in (True, False):
+        model = Model(mlp)
+        model.draws = draws
+        assert pickle.loads(pickle.dumps(model)).draws is draws
