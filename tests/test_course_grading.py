@@ -282,7 +282,7 @@ def course(tmp_path_factory):
                     if (each := planted.get(judge.grade_id(cell))) and each["task"] != "measure":
                         cell.source = cell.source.replace(each["from"], each["to"])
                 run = [cell for cell in nb.cells if cell.cell_type == "code" and not judge.is_test(cell)]
-                code = [(cell.source[:9], cell.source) for cell in run]
+                code = [(judge.grade_id(cell) or "code", cell.source) for cell in run]
                 expected[name] = sum(points(name, code, "mixed")[0].values())
             path = home / "handed" / student / f"{name}.ipynb"
             path.parent.mkdir(parents=True, exist_ok=True)
