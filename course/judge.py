@@ -155,6 +155,7 @@ class Process:
         keep = {name: os.environ[name] for name in ("PATH", "LANG", "LC_ALL") if name in os.environ}
         own = {
             "HOME": folder,
+            "USER": "student",  # the system's list of users cannot be read there, and PyTorch asks for a name
             "TMPDIR": folder,
             "IPYTHONDIR": folder,
             "MPLCONFIGDIR": folder,
@@ -507,7 +508,7 @@ def canonical(release: NotebookNode, handed: NotebookNode | None, notes: list[st
             ):
                 new.source = new.source.replace(f"attachment:{missing}", "missing-picture")
         fresh.cells.append(new)
-    for name in known.keys() - seen if handed else ():
+    for name in [name for name in known if name not in seen] if handed else ():
         notes.append(f"the cell '{name}' is missing")
         official = deepcopy(known[name])
         if official.metadata.nbgrader.solution:

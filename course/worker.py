@@ -105,10 +105,10 @@ class Pipe:
 
     def take(self, n: int) -> bytes:
         """Read `n` bytes, fewer at the end."""
-        data = b""
+        data = bytearray()  # `bytes` would be copied for each part
         while len(data) < n and (part := os.read(self.read, min(n - len(data), 1 << 20))):
             data += part
-        return data
+        return bytes(data)
 
     def receive(self) -> dict | None:
         """Read a message; None at the end."""
