@@ -24,7 +24,7 @@ from course.inside import points
 from course.notebooks import notebook
 from course.source import load, names
 
-pytestmark = [pytest.mark.course, pytest.mark.timeout(800)]
+pytestmark = [pytest.mark.course, pytest.mark.timeout(1800)]
 ONE_WORKER = pytest.mark.xdist_group("class")  # they share a graded class
 ROOT = Path(__file__).resolve().parent.parent
 RELEASE = notebook(load("a6"), "release")
