@@ -24,7 +24,7 @@ from course.inside import points
 from course.notebooks import notebook
 from course.source import load, names
 
-pytestmark = [pytest.mark.course, pytest.mark.timeout(800)]
+pytestmark = [pytest.mark.course, pytest.mark.timeout(1800)]
 ONE_WORKER = pytest.mark.xdist_group("class")  # they share a graded class
 ROOT = Path(__file__).resolve().parent.parent
 RELEASE = notebook(load("a6"), "release")
@@ -308,8 +308,8 @@ def mischief(home):
     (folder / "shout" / "notes.ipynb").write_text("{}")
     nb = handed(student="html")
     text = new_markdown_cell(
-        "<script>alert(1)</script> <img src=//x.org/p onerror=f()> ![](http://x.org/q.png) "
-        "[a](javascript:f()) ![d](attachment:d.png) <iframe src='http://x.org'></iframe>"
+        "<script>alert(1)</script> <iframe src='http://x.org'></iframe>\n\n"  # a block, in which Markdown is text
+        "<img src=//x.org/p onerror=f()> ![](http://x.org/q.png) [a](javascript:f()) ![d](attachment:d.png)"
     )
     png = base64.b64encode(judge.PNG).decode()
     text.attachments = {"d.png": {"image/png": png}}
