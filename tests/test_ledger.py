@@ -9,7 +9,7 @@ import yaml
 from made import record
 from matplotlib.text import Text
 
-from cflkit.workbook import figures, ledger, places, protocols
+from cflkit.workbook import figures, ledger, protocols
 
 FIRST = {"paper": "stocfl", "table": "Table 1", "n_clients": 4800, "participation": 0.1}
 
@@ -108,25 +108,6 @@ def results(paper, folder):
     return pages.environment(folder, folder).get_template("tables.md.jinja").render(paper=paper)
 
 
-def test_a_search_for_open_settings_stands_in_its_chapter_and_under_its_tables(tmp_path):
-    for paper in pages.CHAPTERS:
-        chapter = (places.BOOK / f"{paper}.ipynb").read_text("utf-8")
-        assert bool(pages.searches(paper)) == (f"_generated/{paper}_search.md" in chapter)
-    (resting,) = pages.searches("fesem")  # one search, two protocols
-    assert [*resting] == ["fesem_femnist_60_r60", "fesem_femnist_300_r60"]
-    assert len({each["since"] for each in resting.values()}) == 2
-    line = "| **learning rate 0.05** | `fedavg` | 2 | 36.40 at 20, 62.00 at 40, 68.40 at 60, 75.70 at 80, 77.00"
-    why = "\n\nThe reading in bold was chosen without a printed number: of the rates that were tried, it is the"
-    template = pages.environment(tmp_path, tmp_path).get_template("search.md.jinja")
-    found = template.render(paper="stocfl")
-    assert found.count(line) == 1 and found.count(why) == 1
-    dated = "; ".join(f"`{name}`, frozen on {each['since']}" for name, each in resting.items())
-    assert f" ({dated}):\n" in template.render(paper="fesem")
-    assert template.render(paper="mdicfl").strip() == ""
-    record(tmp_path, "stocfl_femnist_unseen_cal", "fedavg", 0, accuracy=0.8)
-    assert line in results("stocfl", tmp_path)
-
-
 def test_what_a_search_says_is_what_is_printed_and_what_was_run():
     for name, protocol in protocols.protocols().items():
         for why in (tried["chosen"] for tried in protocol.get("search", []) if tried.get("chosen")):
@@ -209,18 +190,6 @@ def test_a_long_title_stays_in_its_figure(tmp_path):
     texts = [each for each in figure.axes[0].get_children() if isinstance(each, Text)]
     titles = [text for text in texts if "words" in text.get_text()]
     assert titles and all(text.get_window_extent().x1 <= figure.bbox.x1 for text in titles)
-
-
-def test_fesems_page_tells_who_is_served_by_which_centre(tmp_path):
-    every = {"fesem4": {"accuracy": [0.5, 0.9], "cluster": [0, 1]}, "fedavg-equal": {"accuracy": [0.75, 0.75]},
-             "fedavg": {"accuracy": [0.1, 0.3]}}  # fmt: skip
-    for label, clients in every.items():
-        mean = sum(clients["accuracy"]) / 2
-        file = record(tmp_path, "fesem_femnist_60_r60", label, 0, accuracy=mean, accuracy_micro=mean)
-        file.write_text(json.dumps(json.loads(file.read_text()) | {"format": 2, "clients": clients}))
-    template = pages.environment(tmp_path, tmp_path).get_template("fesem_tables.md.jinja")
-    told = template.render(paper="fesem").partition("(fesem-served)=")[2]
-    assert "| 0 | 1 | 50.0 | 75.0 | -12.50 |\n| 0 | 1 | 90.0 | 75.0 | +7.50 |" in told
 
 
 def test_dots_stand_beside_the_printed_number(tmp_path):

@@ -2,11 +2,10 @@
 
 import re
 
-import pages
 import pytest
 import reading
 
-from cflkit.workbook import notebooks, places, records
+from cflkit.workbook import notebooks, places
 from cflkit.workbook.evidence import CHAPTERS
 
 COURSE = (places.BOOK / "course.md").read_text("utf-8")
@@ -57,13 +56,6 @@ def test_students_try_an_exercise_before_anything_of_its_row_is_shown(chapter):
 def test_a_row_links_what_it_shows(chapter):
     for _, said in rows(chapter):
         assert re.search(rf"\]\({chapter}\.(?:ipynb|md)#[^)]+\)|\{{numref\}}`", said), said
-
-
-@pytest.mark.parametrize("paper", CHAPTERS)
-def test_a_plan_shows_a_finding_only_where_there_is_one(paper, tmp_path):
-    template = pages.environment(records.FOLDER, tmp_path).get_template("finding.md.jinja")
-    if "not finished" in template.render(paper=paper):
-        assert not re.search(rf"the finding|fig-{paper}-dots", PLANS[paper])
 
 
 @pytest.mark.parametrize("chapter", sorted(set(PLANS) - {"comparison"}))

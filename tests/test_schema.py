@@ -236,7 +236,7 @@ def _refused(read, told):
 
 
 @pytest.mark.parametrize("command", [
-    ["ledger"], ["reproduce", "t"], ["simulate", "--protocol", "toy"], ["protocols"],
+    ["results", "--ledger"], ["reproduce", "t"], ["simulate", "--protocol", "toy"], ["list", "protocols"],
 ])  # fmt: skip
 def test_every_command_refuses_it(command, folder, capsys, monkeypatch):
     write(folder, protocol=PROTOCOL | {"participaton": 0.1})
