@@ -30,7 +30,7 @@ class Measured:
         return self.runs[0]["config"]["rounds"]
 
     def values(self, metric: str = "accuracy") -> dict[int, float]:
-        """The last round's value for each seed, as :func:`results.scores` gives it; empty if no run has it."""
+        """The last round's value for each seed (:func:`cflkit.workbook.results.scores`); empty if no run has it."""
         found = {run["seed"]: results.scores(run) for run in self.runs}
         return {seed: score[metric] for seed, score in found.items() if metric in score}
 
