@@ -17,6 +17,7 @@ EDGES = {
         {"domains": 2, "beta": 0.0, "refresh": 1, "layers": "last", "rounds": 2},
         {"domains": 16, "beta": 1.0, "refresh": 200, "layers": "all", "rounds": 2},
     ],
+    "comparison": [{"share": "fifth", "seeds": 3}, {"share": "all", "seeds": 5}],
     "fesem": [
         {"k": 2, "lam": 0.0, "sub": "all", "init": "kmeans", "rounds": 4},
         {"k": 8, "lam": 4.0, "sub": "last", "init": "random", "rounds": 4},
