@@ -81,8 +81,9 @@ def of_ledger(out: Path) -> Iterator[str]:
         for claim, verdict in ledger.verdicts(paper, out):
             yield f"  {claim['id']:26} {verdict.word:7} {verdict.reason}"
     total = ledger.totals(out)
-    yield (f"printed numbers: {total['printed']}, of which {total['measured']} measured ({total['firm']} with three"
-           f" seeds), {total['runnable']} can be run, {total['left out']} not here")  # fmt: skip
+    firm = f"{total['firm']} with three seeds and a baseline near print"
+    rest = f"{total['runnable']} can be run, {total['left out']} not here"
+    yield f"printed numbers: {total['printed']}, of which {total['measured']} measured ({firm}), {rest}"
     cost = f"{total['hours']:.0f} h of a CPU core, {total['gpu_hours']:.0f} h of an H200"
     yield f"missing in all tables: {total['runs']} runs: {cost}"
     yield from (f"left out: {line}" for line in ledger.problems(out))
