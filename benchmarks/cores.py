@@ -14,7 +14,7 @@ import torch
 
 from benchmarks import measure
 from benchmarks.engine import WORKLOADS, Round
-from cflkit.workbook import protocols
+from cflkit.workbook.runs import protocols
 
 WORKERS = 2
 

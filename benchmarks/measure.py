@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 
 from cflkit.engine.gemm import linear
-from cflkit.workbook.records import provenance
+from cflkit.workbook.runs.records import provenance
 
 RESULTS = Path(__file__).resolve().parent / "results"
 

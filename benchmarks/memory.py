@@ -18,7 +18,7 @@ from benchmarks.engine import Round, Workload
 from cflkit.checks import declared
 from cflkit.engine.memory import Memory
 from cflkit.engine.sgd import SGD
-from cflkit.workbook import protocols
+from cflkit.workbook.runs import protocols
 
 PROTOCOL = "stocfl_rotmnist_4800_r10"
 LABELS = ("fedavg", "ifca4", "stocfl", "stocfl-chained", "ditto")

@@ -14,7 +14,7 @@ import torch
 from benchmarks import measure
 from cflkit.engine.memory import Memory
 from cflkit.engine.network import Network
-from cflkit.workbook import protocols
+from cflkit.workbook.runs import protocols
 
 PROTOCOL = "common_rot_r20"
 ROUNDS = 4

@@ -12,7 +12,7 @@ from hypothesis import Phase, settings
 from cflkit import federation, images
 from cflkit.data.federation import Federation, Samples
 from cflkit.engine.sgd import SGD
-from cflkit.workbook import papers
+from cflkit.workbook.claims import papers
 
 torch.set_num_threads(1)
 settings.register_profile("cflkit", deadline=None, derandomize=True, max_examples=25)

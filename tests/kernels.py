@@ -1,11 +1,11 @@
-"""A pytest plugin: nbval starts its kernels as ``cflkit.workbook.notebooks`` does."""
+"""A pytest plugin: nbval starts its kernels as ``cflkit.workbook.chapters.notebooks`` does."""
 
 import contextlib
 
 import nbval.kernel
 from jupyter_client.manager import KernelManager
 
-from cflkit.workbook.notebooks import environment, sockets
+from cflkit.workbook.chapters.notebooks import environment, sockets
 
 nbval.kernel.KernelManager = lambda **settings: KernelManager(**sockets(), **settings)
 

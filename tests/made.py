@@ -7,7 +7,8 @@ from pathlib import Path
 
 import yaml
 
-from cflkit.workbook import papers, protocols, records, schema
+from cflkit.workbook.claims import papers, schema
+from cflkit.workbook.runs import protocols, records
 
 
 def experiment(folder, rounds=3, **methods):

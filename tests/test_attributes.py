@@ -7,8 +7,8 @@ import pages
 import torch
 
 from cflkit.data.images import Images
-from cflkit.workbook import figures
-from cflkit.workbook.attributes import printed_rows
+from cflkit.workbook.claims import figures
+from cflkit.workbook.claims.attributes import printed_rows
 
 attributes = made.script("attributes")
 

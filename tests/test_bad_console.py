@@ -12,7 +12,8 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 
-from cflkit.workbook import console, notebooks
+from cflkit.workbook import console
+from cflkit.workbook.chapters import notebooks
 
 ROOT = Path(__file__).resolve().parents[1]
 CELL = """\
@@ -44,8 +45,8 @@ def folder(tmp_path, monkeypatch):
         (tmp_path / name).write_text(text)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CFLKIT_DATA", str(tmp_path / "data"))  # which holds none
-    work = ("papermill.execute_notebook", "cflkit.workbook.notebooks.refresh",
-            "cflkit.workbook.protocols._federation", "cflkit.workbook.reproduce.run")  # fmt: skip
+    work = ("papermill.execute_notebook", "cflkit.workbook.chapters.notebooks.refresh",
+            "cflkit.workbook.runs.protocols._federation", "cflkit.workbook.claims.reproduce.run")  # fmt: skip
     for name in work:
         monkeypatch.setattr(name, None)  # whatever begins to work fails
     return tmp_path

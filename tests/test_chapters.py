@@ -4,7 +4,7 @@ from typing import Literal, get_args, get_origin
 
 import pytest
 
-from cflkit.workbook import notebooks, parameters, rerun
+from cflkit.workbook.chapters import notebooks, parameters, rerun
 
 # Together these reach every end of an interval and every choice; but not the most rounds, which only take hours,
 # nor the largest seed. An open end is approached.

@@ -7,7 +7,9 @@ import made
 import pytest
 import sorting
 
-from cflkit.workbook import canvas, comparison, ledger, protocols, verdicts
+from cflkit.workbook.claims import comparison, ledger, verdicts
+from cflkit.workbook.runs import protocols
+from cflkit.workbook.show import canvas
 
 
 def test_the_way_from_one_model_to_the_true_groups_is_paired_over_seeds():

@@ -22,7 +22,7 @@ from cflkit.methods import FedAvg, FedProx, FeSEM, LocalOnly, OracleClusters
 from cflkit.methods.matching import align, alignable, matched_mean
 from cflkit.models.flat import Model
 from cflkit.models.networks import build
-from cflkit.workbook.released import released_score, score_k
+from cflkit.workbook.claims.released import released_score, score_k
 
 # Four clients: 0 and 1 see label 0 to the right, 2 and 3 see it to the left.
 CLIENTS = [

@@ -4,7 +4,8 @@ import re
 
 import pytest
 
-from cflkit.workbook import findings, places
+from cflkit.workbook import places
+from cflkit.workbook.claims import findings
 
 
 @pytest.mark.parametrize("name", findings.findings())

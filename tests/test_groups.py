@@ -9,7 +9,7 @@ from cflkit.data import builders, images
 from cflkit.engine.sgd import SGD
 from cflkit.engine.simulation import Simulation
 from cflkit.methods import OracleClusters
-from cflkit.workbook import protocols
+from cflkit.workbook.runs import protocols
 
 groups = made.script("groups")
 

@@ -13,7 +13,9 @@ import made
 import psutil
 import pytest
 
-from cflkit.workbook import console, papers, pool, reproduce
+from cflkit.workbook import console
+from cflkit.workbook.claims import papers, reproduce
+from cflkit.workbook.runs import pool
 
 KILLS = 20
 COMMANDS = {

@@ -9,7 +9,8 @@ import yaml
 from made import record
 from matplotlib.text import Text
 
-from cflkit.workbook import figures, ledger, protocols
+from cflkit.workbook.claims import figures, ledger
+from cflkit.workbook.runs import protocols
 
 FIRST = {"paper": "stocfl", "table": "Table 1", "n_clients": 4800, "participation": 0.1}
 

@@ -7,8 +7,8 @@ import pytest
 import yaml
 from made import record
 
-from cflkit.workbook import ledger, papers
-from cflkit.workbook.ledger import MEASURED, NOT_RUN, Missing
+from cflkit.workbook.claims import ledger, papers
+from cflkit.workbook.claims.ledger import MEASURED, NOT_RUN, Missing
 
 # (paper, table, method, value), in the order of results.yaml
 PRINTED = [

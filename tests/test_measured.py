@@ -5,8 +5,9 @@ import json
 import pytest
 from made import record
 
-from cflkit.workbook import measured, protocols
-from cflkit.workbook.measured import Measured
+from cflkit.workbook.claims import measured
+from cflkit.workbook.claims.measured import Measured
+from cflkit.workbook.runs import protocols
 
 P, UNSEEN = "mdicfl_rotmnist_r100", "stocfl_femnist_unseen"  # in the second, 0.3 of the clients never train
 

@@ -5,7 +5,7 @@ import resource
 import pytest
 
 from cflkit import images
-from cflkit.workbook import notebooks, parameters, rerun
+from cflkit.workbook.chapters import notebooks, parameters, rerun
 
 CHAPTERS = [path.stem for path in notebooks.chapters() if "images" in parameters.of(path).parameters]
 

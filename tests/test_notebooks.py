@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
 from cflkit.checks import allowed
-from cflkit.workbook import console, notebooks, parameters, places, proof, rerun
+from cflkit.workbook import console, places
+from cflkit.workbook.chapters import notebooks, parameters, proof, rerun
 
 PARAMETERS = """\
 # What may be changed

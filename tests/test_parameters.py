@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from cflkit import images
-from cflkit.workbook import notebooks, parameters, rerun
+from cflkit.workbook.chapters import notebooks, parameters, rerun
 
 SCHEMAS = {path.stem: parameters.of(path) for path in notebooks.chapters()}
 KNOWN = [(chapter, name) for chapter, schema in SCHEMAS.items() for name in schema.parameters]

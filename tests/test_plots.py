@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from matplotlib.colors import to_hex, to_rgb
 from matplotlib.text import Text
 
-from cflkit.workbook import canvas, figures, places, plots
+from cflkit.workbook import places
+from cflkit.workbook.claims import figures
+from cflkit.workbook.show import canvas, plots
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -10,7 +10,9 @@ from made import record
 
 from cflkit import methods
 from cflkit.engine.simulation import Simulation
-from cflkit.workbook import measured, places, protocols, records
+from cflkit.workbook import places
+from cflkit.workbook.claims import measured
+from cflkit.workbook.runs import protocols, records
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import torch
 from made import record
 
 from cflkit.engine.history import History
-from cflkit.workbook import records
+from cflkit.workbook.runs import records
 
 P = "mdicfl_rotmnist_r100"
 CONFIG = {"method": {"name": "ifca", "k": 2}, "rounds": 3, "seed": 7, "model": "lenet"}

@@ -9,7 +9,7 @@ from cflkit import federation, images
 from cflkit.engine.sgd import SGD
 from cflkit.engine.simulation import Simulation
 from cflkit.methods import FeSEM
-from cflkit.workbook import released as shown
+from cflkit.workbook.claims import released as shown
 
 released = made.script("released")
 

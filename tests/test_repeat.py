@@ -7,7 +7,8 @@ import made
 import pytest
 import status
 
-from cflkit.workbook import protocols, reproduce
+from cflkit.workbook.claims import reproduce
+from cflkit.workbook.runs import protocols
 
 repeat = made.script("repeat")
 

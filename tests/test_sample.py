@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from cflkit import images
-from cflkit.workbook import console, sample
+from cflkit.workbook import console
+from cflkit.workbook.show import sample
 
 
 @pytest.fixture

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cflkit.workbook import console, papers, schema
+from cflkit.workbook import console
+from cflkit.workbook.claims import papers, schema
 
 REAL = Path(__file__).resolve().parents[1] / "book" / "papers"
 PROTOCOL = {

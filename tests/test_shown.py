@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from cflkit.workbook import canvas, plots, shown
+from cflkit.workbook.show import canvas, plots, shown
 
 
 def test_a_page_shows_rounded_numbers_and_the_check_sees_six_decimals():

@@ -5,8 +5,8 @@ import re
 import pytest
 import reading
 
-from cflkit.workbook import notebooks, parameters
-from cflkit.workbook.evidence import CHAPTERS
+from cflkit.workbook.chapters import notebooks, parameters
+from cflkit.workbook.claims.evidence import CHAPTERS
 
 COLUMNS = 88
 

@@ -13,7 +13,9 @@ from nbconvert import SlidesExporter
 from nbformat import read, v4
 from test_plans import PLANS, rows
 
-from cflkit.workbook import canvas, notebooks, places
+from cflkit.workbook import places
+from cflkit.workbook.chapters import notebooks
+from cflkit.workbook.show import canvas
 
 DECKS = sorted(set(PLANS) - {"comparison"})  # whose page is no notebook: its plan shows the page
 

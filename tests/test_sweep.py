@@ -18,19 +18,9 @@ from tqdm import tqdm
 
 from cflkit.engine.checkpoint import BusyError
 from cflkit.engine.history import History
-from cflkit.workbook import (
-    compare,
-    console,
-    notebooks,
-    parameters,
-    places,
-    pool,
-    records,
-    rerun,
-    runs,
-    sweep,
-    typed,
-)
+from cflkit.workbook import console, places, typed
+from cflkit.workbook.chapters import compare, notebooks, parameters, rerun, runs, sweep
+from cflkit.workbook.runs import pool, records
 
 
 @pytest.fixture
@@ -71,7 +61,7 @@ def test_every_task_has_one_outcome(jobs):
 
 def test_nothing_begins_when_time_is_up(monkeypatch):
     now = [0.0]
-    monkeypatch.setattr("cflkit.workbook.pool.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("cflkit.workbook.runs.pool.time.monotonic", lambda: now[0])
 
     def work(seconds):
         now[0] += 4

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from made import experiment, record
 
 from cflkit.engine import metrics
-from cflkit.workbook import findings, measured, papers, places, records, results, schema, verdicts
+from cflkit.workbook import places
+from cflkit.workbook.claims import findings, measured, papers, schema, verdicts
+from cflkit.workbook.runs import records, results
 
 METHODS = {"a": {"name": "fedavg"}, "b": {"name": "oracle"}, "c": {"name": "ifca", "k": 2}}
 

@@ -263,7 +263,7 @@ EVERY = [(paper, claim) for paper in ("mdicfl", "fesem", "stocfl", "lcfed", "fed
 
 @pytest.mark.parametrize(("paper", "claim"), EVERY, ids=[claim["id"] for _, claim in EVERY])
 def test_a_verdict_is_what_scipy_makes_of_the_records(paper, claim):
-    from cflkit.workbook import verdicts
+    from cflkit.workbook.claims import verdicts
 
     said = verdicts.judge(paper, claim)
     words, word = judge(paper, claim)

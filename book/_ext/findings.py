@@ -8,7 +8,7 @@ from docutils import nodes
 from sphinx.util import logging
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 
-from cflkit.workbook import findings
+from cflkit.workbook.claims import findings
 
 log = logging.getLogger(__name__)
 WRONG = "[not so: "

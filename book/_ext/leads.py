@@ -13,7 +13,8 @@ from pathlib import Path
 from docutils import nodes
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 
-from cflkit.workbook import findings, papers, places, schema, verdicts
+from cflkit.workbook import places
+from cflkit.workbook.claims import findings, papers, schema, verdicts
 
 FILE = places.BOOK / "leads.yaml"
 FROM, TO = -7, 10  # points of accuracy that the picture spans

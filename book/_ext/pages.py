@@ -21,20 +21,13 @@ import status
 import steps
 from matplotlib.figure import Figure
 
-from cflkit.workbook import (
-    attributes,
-    evidence,
-    figures,
-    ledger,
-    notebooks,
-    places,
-    plots,
-    protocols,
-    records,
-    released,
-)
-from cflkit.workbook.evidence import CHAPTERS
-from cflkit.workbook.ledger import Row, number
+from cflkit.workbook import places
+from cflkit.workbook.chapters import notebooks
+from cflkit.workbook.claims import attributes, evidence, figures, ledger, released
+from cflkit.workbook.claims.evidence import CHAPTERS
+from cflkit.workbook.claims.ledger import Row, number
+from cflkit.workbook.runs import protocols, records
+from cflkit.workbook.show import plots
 
 OUT = places.BOOK / "_generated"
 TEMPLATES = places.BOOK / "templates"

@@ -4,7 +4,7 @@ import json
 import re
 from pathlib import Path
 
-from cflkit.workbook import notebooks, parameters
+from cflkit.workbook.chapters import notebooks, parameters
 
 SPEED = 100  # words a minute, with the formulas, tables and figures that stand between them
 FOLDED = re.compile(

@@ -15,7 +15,8 @@ from sphinx.util.docutils import SphinxDirective
 
 from cflkit import rng
 from cflkit.data import images
-from cflkit.workbook import findings, places
+from cflkit.workbook import places
+from cflkit.workbook.claims import findings
 
 GROUPS, EACH, SIDE = 4, 7, 28  # four rotations, seven clients each; a digit has 28 pixels a side
 NAMES = ("upright", "a quarter turn", "upside down", "three quarters")

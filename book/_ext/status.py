@@ -7,7 +7,10 @@ from pathlib import Path
 import reading
 import yaml
 
-from cflkit.workbook import ledger, notebooks, places, proof, protocols, records
+from cflkit.workbook import places
+from cflkit.workbook.chapters import notebooks, proof
+from cflkit.workbook.claims import ledger
+from cflkit.workbook.runs import protocols, records
 
 SHOWN = ("numpy", "scipy", "scikit-learn", "matplotlib", "jupyter-book", "Sphinx")  # besides what records name
 

@@ -11,7 +11,8 @@ import torch
 
 from cflkit.data import builders, images
 from cflkit.data.images import Images
-from cflkit.workbook import places, records
+from cflkit.workbook import places
+from cflkit.workbook.runs import records
 
 # columns of CelebA's attributes (in alphabetical order) whose combinations are the domains of Table 3
 ATTRIBUTES = {"attractive": 2, "heavy makeup": 18, "high cheekbones": 19, "mouth slightly open": 21,

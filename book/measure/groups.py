@@ -13,7 +13,8 @@ from sklearn.metrics import adjusted_mutual_info_score
 from tqdm import tqdm
 
 from cflkit.engine.simulation import Simulation
-from cflkit.workbook import places, protocols, records
+from cflkit.workbook import places
+from cflkit.workbook.runs import protocols, records
 
 FILE = "groups.json"
 SEEDS = range(5)

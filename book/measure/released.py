@@ -9,8 +9,10 @@ import sys
 from pathlib import Path
 
 from cflkit.engine.simulation import History, Simulation
-from cflkit.workbook import places, protocols, records, reproduce
-from cflkit.workbook.released import released_score
+from cflkit.workbook import places
+from cflkit.workbook.claims import reproduce
+from cflkit.workbook.claims.released import released_score
+from cflkit.workbook.runs import protocols, records
 
 FILE = "fesem_released.json"
 PROTOCOL, LABEL, SEEDS = "fesem_femnist_60_r60", "fesem4", range(3)

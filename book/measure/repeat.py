@@ -11,8 +11,10 @@ from pathlib import Path
 
 from cflkit.checks import known, require
 from cflkit.methods import METHODS
-from cflkit.workbook import places, protocols, records, reproduce
-from cflkit.workbook.measured import whole
+from cflkit.workbook import places
+from cflkit.workbook.claims import reproduce
+from cflkit.workbook.claims.measured import whole
+from cflkit.workbook.runs import protocols, records
 
 
 def waiting(names: Sequence[str], folder: Path, notes: Sequence[dict]) -> Iterator[dict]:

@@ -11,7 +11,8 @@ from pathlib import Path
 
 from cflkit import __version__
 from cflkit.checks import known, require
-from cflkit.workbook import places, pool, typed
+from cflkit.workbook import places, typed
+from cflkit.workbook.runs import pool
 
 RUNS = Path("runs")
 GOES_ON = "; the same command goes on from the last checkpoint"
@@ -96,7 +97,7 @@ def _status(error: Exception) -> int | None:
 
     import yaml
 
-    from cflkit.workbook.notebooks import CellFailed
+    from cflkit.workbook.chapters.notebooks import CellFailed
 
     if isinstance(error, CellFailed | pool.WorkerDied):
         return 1
@@ -197,7 +198,7 @@ def _add_pool(command, default: str) -> None:
 
 # ---------------------------------------------------------------------- commands
 def _run(options) -> int:
-    from cflkit.workbook import rerun
+    from cflkit.workbook.chapters import rerun
 
     given, out = typed.lists(options.given), options.out or RUNS
     require(options.seeds is None or "seed" not in given, "parameter", "seed", "given once")
@@ -206,14 +207,15 @@ def _run(options) -> int:
     if options.seeds is None and all(len(texts) == 1 for texts in given.values()):
         print(rerun.rerun(options.chapter, {name: text for name, (text,) in given.items()}, out))
         return 0
-    from cflkit.workbook import sweep
+    from cflkit.workbook.chapters import sweep
 
     options.interrupted = AGAIN
     return _sweep(sweep.of_chapter(options.chapter, given, options.seeds, out), out, options)
 
 
 def _simulate(options) -> int:
-    from cflkit.workbook import reproduce, sweep
+    from cflkit.workbook.chapters import sweep
+    from cflkit.workbook.claims import reproduce
 
     makers, given = _makers(options), typed.lists(options.given)
     own = bool(options.protocol) and not given
@@ -243,7 +245,7 @@ def _simulate(options) -> int:
 def _makers(options) -> dict:
     """What makes the plans that were asked for, by label."""
     from cflkit.engine.simulation import check_device
-    from cflkit.workbook import protocols
+    from cflkit.workbook.runs import protocols
 
     check_device(options.device)
     how = {"device": options.device, "workers": options.workers}
@@ -266,13 +268,13 @@ def _makers(options) -> dict:
 
 
 def _of_protocol(protocol: str, label: str, how: dict, given, seed: int):
-    from cflkit.workbook import protocols
+    from cflkit.workbook.runs import protocols
 
     return protocols.plan(protocol, label, seed, **how).changed(given)
 
 
 def _sweep(points: list, out: Path, options) -> int:
-    from cflkit.workbook import sweep
+    from cflkit.workbook.chapters import sweep
 
     places.need_folder("out", out)
     plain = getattr(options, "device", "cpu") == "cpu" and getattr(options, "workers", 1) == 1
@@ -290,7 +292,7 @@ def _sweep(points: list, out: Path, options) -> int:
 
 
 def _reproduce(options) -> int:
-    from cflkit.workbook import reproduce
+    from cflkit.workbook.claims import reproduce
 
     folders = {"out": options.out, "checkpoints": options.checkpoints}
     reproduce.try_folders(**folders)
@@ -305,7 +307,7 @@ def _reproduce(options) -> int:
 def _results(options) -> None:
     if options.ledger is not None:
         return _ledger(options)
-    from cflkit.workbook import compare, runs
+    from cflkit.workbook.chapters import compare, runs
 
     out = options.out or RUNS
     require(out == RUNS or out.is_dir(), "out", str(out), "a folder that exists")
@@ -326,7 +328,7 @@ def _results(options) -> None:
 
 def _ledger(options) -> None:
     places.need_book()
-    from cflkit.workbook import catalogue
+    from cflkit.workbook.chapters import catalogue
 
     out = options.out or places.RESULTS
     require(out.is_dir(), "out", str(out), "a folder that exists")
@@ -351,19 +353,19 @@ def _data(options) -> None:
 
 
 def _list(options) -> None:
-    from cflkit.workbook import catalogue
+    from cflkit.workbook.chapters import catalogue
 
     print("\n".join(catalogue.everything() if options.what is None else catalogue.each(options.what)))
 
 
 def _check(options) -> int:
-    from cflkit.workbook import proof
+    from cflkit.workbook.chapters import proof
 
     return proof.check(options.file)
 
 
 def _refresh(options) -> None:
-    from cflkit.workbook import notebooks
+    from cflkit.workbook.chapters import notebooks
 
     for path in options.notebook:
         notebooks.refresh(path)
@@ -380,7 +382,7 @@ def _pages(options) -> None:
 # ---------------------------------------------------------------------- what --help lists
 def _of_chapter(options) -> str:
     """The parameters of a chapter, or the chapters."""
-    from cflkit.workbook import notebooks, parameters
+    from cflkit.workbook.chapters import notebooks, parameters
 
     if not (name := getattr(options, "chapter", None)):
         return notebooks.listed()
@@ -393,7 +395,7 @@ def _of_simulation(options) -> str:
     names = getattr(options, "name", None) or []
     if not names or getattr(options, "protocol", None):
         return "parameters: cflkit simulate METHOD [--on BUILDER] --help lists them"
-    from cflkit.workbook import catalogue
+    from cflkit.workbook.chapters import catalogue
 
     return "\n".join(catalogue.of_simulation(names[0], getattr(options, "on", None) or "rotated"))
 

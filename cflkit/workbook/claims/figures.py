@@ -12,8 +12,8 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from cflkit.engine import metrics
-from cflkit.workbook import canvas, plots
-from cflkit.workbook.ledger import Measured, Row
+from cflkit.workbook.claims.ledger import Measured, Row
+from cflkit.workbook.show import canvas, plots
 
 # How a paper's number looks beside measured ones.
 PRINTED = {"marker": "D", "markersize": 8, "markerfacecolor": "none", "markeredgecolor": "#333333",
@@ -169,7 +169,7 @@ def families(curves: Mapping[str, pd.DataFrame], y: str) -> Figure:
     Parameters
     ----------
     curves : mapping of label to DataFrame
-        As :func:`cflkit.workbook.plots.learning_curves` takes them. "A, b" and "A, c" share the panel "A".
+        As :func:`cflkit.workbook.show.plots.learning_curves` takes them. "A, b" and "A, c" share the panel "A".
     y : str
         The column to draw.
     """

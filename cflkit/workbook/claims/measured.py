@@ -6,8 +6,9 @@ from pathlib import Path
 
 from cflkit.checks import known
 from cflkit.engine import metrics
-from cflkit.workbook import protocols, records, results, schema
-from cflkit.workbook.results import PLAIN, diverged, fits, problems, whole
+from cflkit.workbook.claims import schema
+from cflkit.workbook.runs import protocols, records, results
+from cflkit.workbook.runs.results import PLAIN, diverged, fits, problems, whole
 
 __all__ = ["PLAIN", "Measured", "cell", "diverged", "fits", "measured", "number", "problems", "whole"]
 
@@ -30,7 +31,7 @@ class Measured:
         return self.runs[0]["config"]["rounds"]
 
     def values(self, metric: str = "accuracy") -> dict[int, float]:
-        """The last round's value for each seed (:func:`cflkit.workbook.results.scores`); empty if no run has it."""
+        """The last round's value for each seed (:func:`.results.scores`); empty if no run has it."""
         found = {run["seed"]: results.scores(run) for run in self.runs}
         return {seed: score[metric] for seed, score in found.items() if metric in score}
 

@@ -25,7 +25,8 @@ import torch
 from cflkit import __version__
 from cflkit.checks import Checked, Natural, Some, Unit, Weight, declared, require
 from cflkit.engine.simulation import History, Simulation
-from cflkit.workbook import places, scores
+from cflkit.workbook import places
+from cflkit.workbook.runs import scores
 
 FOLDER = places.RESULTS
 DIGITS = 6  # decimals kept of a measured number
@@ -238,14 +239,14 @@ def of_method(simulation: Simulation) -> Path:
 @cache
 def _library() -> bytes:
     """Digest of the package without the workbook, as it is when first asked for."""
-    root = Path(__file__).resolve().parents[1]
+    root = Path(__file__).resolve().parents[2]
     files = (file for file in sorted(root.rglob("*.py")) if "workbook" not in file.relative_to(root).parts)
     return hashlib.blake2b(b"".join(hashlib.blake2b(file.read_bytes()).digest() for file in files)).digest()
 
 
 def code(*also: Path) -> str:
     """Short hash of the code that a number depends on: the library, and files of one's own."""
-    own = (file for file in also if not file.resolve().is_relative_to(Path(__file__).resolve().parents[1]))
+    own = (file for file in also if not file.resolve().is_relative_to(Path(__file__).resolve().parents[2]))
     return hashlib.blake2b(b"".join([_library(), *(file.read_bytes() for file in own)]), digest_size=6).hexdigest()
 
 

@@ -1,6 +1,6 @@
 """All methods in the same federations: the scores that the comparison shows, read from the records."""
 
-from cflkit.workbook import ledger
+from cflkit.workbook.claims import ledger
 
 SITUATIONS = {"rot": "turned images", "shift": "labels renamed", "rot-skew": "turned, uneven labels"}
 TAKING_PART = {"fifth": "r20", "all": "r100"}  # how many clients are in a round, and the ending of the table's name

@@ -19,8 +19,8 @@ from cflkit.checks import parameters
 from cflkit.data import builders
 from cflkit.engine.sgd import SGD
 from cflkit.engine.simulation import Simulation
-from cflkit.workbook import protocols, records
-from cflkit.workbook.scores import MODELS
+from cflkit.workbook.runs import protocols, records
+from cflkit.workbook.runs.scores import MODELS
 
 # not shown in percent
 PLAIN = {"ari", "nmi", "clusters", "main_clusters", "moved", "settled", "down", "up", "largest_share", "entropy",

@@ -12,7 +12,8 @@ import numpy as np
 
 from cflkit.checks import known, require
 from cflkit.engine import metrics
-from cflkit.workbook import measured, papers, places, verdicts
+from cflkit.workbook import places
+from cflkit.workbook.claims import measured, papers, verdicts
 
 FILE = places.BOOK / "findings.yaml"
 
@@ -65,7 +66,7 @@ def between(cell: str, low: float, high: float) -> bool:
 
 
 def printed(**where) -> float:
-    """The one printed number with these fields (see :func:`cflkit.workbook.papers.found`)."""
+    """The one printed number with these fields (see :func:`cflkit.workbook.claims.papers.found`)."""
     numbers = papers.printed(**where)
     require(len(numbers) == 1, "printed", where, "fields of exactly one printed number")
     return numbers[0]

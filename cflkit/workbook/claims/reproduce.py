@@ -19,7 +19,9 @@ from cflkit.data.federation import Federation
 from cflkit.engine.checkpoint import BusyError
 from cflkit.engine.history import History
 from cflkit.engine.simulation import check_device
-from cflkit.workbook import ledger, places, pool, protocols, records
+from cflkit.workbook import places
+from cflkit.workbook.claims import ledger
+from cflkit.workbook.runs import pool, protocols, records
 
 CHECKPOINTS = Path("runs")
 
@@ -142,7 +144,7 @@ def reproduce(table: str, seeds: Sequence[int] | None = None, minutes: float | N
     progress : bool
         Show a bar for each run.
     **how
-        As for :class:`~cflkit.workbook.protocols.Plan`.
+        As for :class:`~cflkit.workbook.runs.protocols.Plan`.
 
     Returns
     -------
@@ -222,7 +224,7 @@ def show(record: Path) -> list[Path]:
     list of Path
         The two files.
     """
-    from cflkit.workbook import plots
+    from cflkit.workbook.show import plots
 
     table, picture = record.with_suffix(".csv"), record.with_suffix(".png")
     read = records.read(record)

@@ -8,8 +8,9 @@ from matplotlib.figure import Figure
 
 from cflkit.checks import known, require
 from cflkit.engine import metrics
-from cflkit.workbook import places, plots
-from cflkit.workbook.runs import Run
+from cflkit.workbook import places
+from cflkit.workbook.chapters.runs import Run
+from cflkit.workbook.show import plots
 
 SHOWN = ("accuracy", "own_accuracy", "personal_accuracy", "unseen_accuracy", "global_accuracy", "ari", "clusters",
          "down", "up")  # fmt: skip

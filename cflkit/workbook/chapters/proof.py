@@ -7,7 +7,8 @@ import sys
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 
-from cflkit.workbook import notebooks, parameters, places
+from cflkit.workbook import places
+from cflkit.workbook.chapters import notebooks, parameters
 
 WIDGET = "application/vnd.jupyter.widget"
 UNCOMPARED = {"nbval-skip", "nbval-ignore-output"}

@@ -16,8 +16,8 @@ from matplotlib.ticker import EngFormatter, MaxNLocator
 from numpy.typing import ArrayLike
 
 from cflkit.checks import Count, declared, require
-from cflkit.workbook import canvas
-from cflkit.workbook.canvas import contrast, digest, use_style
+from cflkit.workbook.show import canvas
+from cflkit.workbook.show.canvas import contrast, digest, use_style
 
 __all__ = [
     "bars", "cluster_counts", "contrast", "cosine_matrices", "digest", "embedding", "image_grid", "label_mix",

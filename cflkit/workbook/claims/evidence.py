@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 
-from cflkit.workbook import ledger, verdicts
-from cflkit.workbook.ledger import Verdict
-from cflkit.workbook.verdicts import FAILED, HELD, OPEN, WORDS, Finding, counts
+from cflkit.workbook.claims import ledger, verdicts
+from cflkit.workbook.claims.ledger import Verdict
+from cflkit.workbook.claims.verdicts import FAILED, HELD, OPEN, WORDS, Finding, counts
 
 CHAPTERS = {"mdicfl": "MD-ICFL", "fesem": "FeSEM", "stocfl": "StoCFL", "lcfed": "LCFed", "fedcg": "FedCG"}
 # A word's class in book.css, and its sign: colour alone tells nothing.

@@ -22,9 +22,10 @@ from cflkit.data.federation import Federation
 from cflkit.engine.sgd import SGD
 from cflkit.engine.simulation import Simulation
 from cflkit.methods import OracleClusters
-from cflkit.workbook import records, schema
-from cflkit.workbook.parameters import typed
-from cflkit.workbook.schema import protocols
+from cflkit.workbook.chapters.parameters import typed
+from cflkit.workbook.claims import schema
+from cflkit.workbook.claims.schema import protocols
+from cflkit.workbook.runs import records
 
 __all__ = ["Plan", "Setting", "accepted", "free", "plan", "protocols", "simulation"]
 

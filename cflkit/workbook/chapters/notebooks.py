@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from cflkit.checks import known, require
-from cflkit.workbook import parameters, places
+from cflkit.workbook import places
+from cflkit.workbook.chapters import parameters
 
 # What a kernel runs under, so that what it prints and draws does not depend on who runs it.
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "TQDM_DISABLE": "1", "PYTHONHASHSEED": "0", "PYTHONUTF8": "1",
@@ -115,7 +116,7 @@ def _of_children() -> float:
 
 def _keep_time(name: str, seconds: float) -> None:
     """Store a notebook's seconds of a processor's core, which a busy machine hardly changes, when and on what."""
-    from cflkit.workbook import records  # imports PyTorch, which takes seconds
+    from cflkit.workbook.runs import records  # imports PyTorch, which takes seconds
 
     made = records.provenance()
     took = {"seconds": round(seconds, 1), "date": made["date"], "processor": made["machine"]["processor"]}

@@ -8,7 +8,10 @@ import pandas as pd
 from cflkit.checks import known
 from cflkit.data.builders import BUILDERS
 from cflkit.methods import METHODS
-from cflkit.workbook import compare, ledger, notebooks, parameters, places, protocols
+from cflkit.workbook import places
+from cflkit.workbook.chapters import compare, notebooks, parameters
+from cflkit.workbook.claims import ledger
+from cflkit.workbook.runs import protocols
 
 PARTS = {"federation": "of the data, {}", "setting": "of the run",
          "local": "of local training (without a protocol: lr = 0.1, epochs = 5)"}  # fmt: skip

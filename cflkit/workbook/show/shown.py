@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
 from cflkit.checks import require
-from cflkit.workbook import canvas
+from cflkit.workbook.show import canvas
 
 EXACT = 6  # decimals that are compared
 

@@ -19,7 +19,8 @@ import pandas as pd
 from scipy import stats
 
 from cflkit.checks import require
-from cflkit.workbook import measured, papers, records, results, schema
+from cflkit.workbook.claims import measured, papers, schema
+from cflkit.workbook.runs import records, results
 
 HELD, FAILED, OPEN = WORDS = "held", "failed", "open"
 SEEDS = 3  # fewer decide nothing

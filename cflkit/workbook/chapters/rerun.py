@@ -17,14 +17,15 @@ from itertools import islice
 from pathlib import Path
 
 from cflkit.checks import require
-from cflkit.workbook import notebooks, parameters, places
+from cflkit.workbook import places
+from cflkit.workbook.chapters import notebooks, parameters
 
 FORMAT = 1  # of a run.json
 NOTE = """**A rerun of the chapter: {given}.** The text was written for the defaults, and its findings are theirs.
 Admonitions, cross-references and includes are not rendered in this export; the book's own page has them."""
 MATHJAX = """{"loader": {"load": ["core", "input/tex", "output/chtml"]}, "tex": {"inlineMath": [["$", "$"]]}}"""
 GLUED = re.compile(r"\{glue:text\}`([^`]+)`")  # a number in the text that a cell has computed
-LAST = "from cflkit.workbook import rerun\nrerun.leave(globals(), {names!r}, {file!r})"
+LAST = "from cflkit.workbook.chapters import rerun\nrerun.leave(globals(), {names!r}, {file!r})"
 
 
 def rerun(name: str, given: Mapping[str, str], out: Path = Path("runs")) -> Path:
@@ -33,7 +34,7 @@ def rerun(name: str, given: Mapping[str, str], out: Path = Path("runs")) -> Path
     Parameters
     ----------
     name : str
-        A chapter, see :func:`cflkit.workbook.notebooks.chapter`.
+        A chapter, see :func:`cflkit.workbook.chapters.notebooks.chapter`.
     given : mapping of str to str
         Parameters as typed.
     out : Path
@@ -193,7 +194,7 @@ def key(path: Path) -> str:
 
     It is over the notebook's folder, its code up to the comparison, with the defaults, and the library's code.
     """
-    from cflkit.workbook import records
+    from cflkit.workbook.runs import records
 
     coded = [parameters.code(cell) for cell in parameters.load(path)["cells"] if cell["cell_type"] == "code"]
     parts = [str(path.resolve().parent), records.code(), *coded[: comparison(path) + 1]]
@@ -230,7 +231,7 @@ def demonstrate(path: Path, values: Mapping, out: Path, seconds: float | None = 
     RuntimeError
         Its code fails with these values.
     """
-    from cflkit.workbook.reproduce import alone
+    from cflkit.workbook.claims.reproduce import alone
 
     with alone(out.parent):
         if out.exists():
@@ -321,7 +322,7 @@ def _runs(value) -> Iterator[list[dict]]:
 
 def _numbers(row: Mapping) -> dict[str, float]:
     """Keep the numbers of a row, and the mark of a run that has diverged."""
-    from cflkit.workbook import records
+    from cflkit.workbook.runs import records
 
     numbers = {k: v for k, v in row.items() if isinstance(v, int | float) and not isinstance(v, bool)}
     return records.rounded(numbers | {k: row[k] for k in ("diverged",) if k in row})
@@ -331,7 +332,7 @@ def write(
     file: Path, chapter: str, values: Mapping, metrics: dict, seconds: float, failed: str | None = None
 ) -> None:
     """Write what a rerun was and what it measured, whole or not at all."""
-    from cflkit.workbook import records
+    from cflkit.workbook.runs import records
 
     content = {
         "format": FORMAT,

@@ -8,7 +8,9 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 from cflkit.checks import known
-from cflkit.workbook import places, records, rerun
+from cflkit.workbook import places
+from cflkit.workbook.chapters import rerun
+from cflkit.workbook.runs import records
 
 _SCORES = {"accuracy": "accuracy", "personal_accuracy": "personal"}  # the first that a run has, and its short name
 HIDDEN = {"digest", "seed", "device", "trainer", "chunk"}  # of a configuration: what no reader has changed

@@ -33,8 +33,8 @@ LOOKS = {
 
 
 def use_style() -> None:
-    """Use the book's style (``cflkit/workbook/cflkit.mplstyle``) for every figure from here on."""
-    plt.style.use(["default", "cflkit.workbook.cflkit"])
+    """Use the book's style (``cflkit/workbook/show/cflkit.mplstyle``) for every figure from here on."""
+    plt.style.use(["default", "cflkit.workbook.show.cflkit"])
 
 
 def digest(array: ArrayLike, decimals: int = 6) -> str:

@@ -18,7 +18,11 @@ from matplotlib.ticker import AutoLocator
 
 from cflkit.checks import require
 from cflkit.engine.checkpoint import BusyError
-from cflkit.workbook import compare, notebooks, places, plots, pool, protocols, reproduce, rerun, runs
+from cflkit.workbook import places
+from cflkit.workbook.chapters import compare, notebooks, rerun, runs
+from cflkit.workbook.claims import reproduce
+from cflkit.workbook.runs import pool, protocols
+from cflkit.workbook.show import plots
 
 Given = Mapping[str, Sequence[str]]  # the values of each parameter, as typed
 Make = Callable[[Mapping[str, str], int], protocols.Plan]
@@ -53,7 +57,7 @@ class Point:
 
 
 def of_chapter(name: str, given: Given, seeds: Sequence[int] | None, out: Path) -> list[Point]:
-    """Make a point of every combination of a chapter; see :func:`cflkit.workbook.rerun.demonstrate`.
+    """Make a point of every combination of a chapter; see :func:`cflkit.workbook.chapters.rerun.demonstrate`.
 
     Without `seeds` it has its own.
 
@@ -87,7 +91,7 @@ def of_plans(make: Mapping[str, Make], given: Given, seeds: Sequence[int], **how
     given, seeds
         What varies.
     **how
-        As for :func:`cflkit.workbook.reproduce.run`.
+        As for :func:`cflkit.workbook.claims.reproduce.run`.
 
     Raises
     ------

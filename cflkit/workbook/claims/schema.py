@@ -31,8 +31,8 @@ from cflkit.checks import (
 from cflkit.data import builders, images
 from cflkit.engine.sgd import SGD
 from cflkit.models import networks
-from cflkit.workbook import papers
-from cflkit.workbook.scores import METRICS, MODELS
+from cflkit.workbook.claims import papers
+from cflkit.workbook.runs.scores import METRICS, MODELS
 
 CHAPTERS = ("mdicfl", "fesem", "stocfl", "lcfed", "fedcg")
 PACKED = ("femnist", "sign", "svhn_sample")  # data sets that are read from a .npz of that name

@@ -1,6 +1,6 @@
 """FedCG's Table 3 as printed; ``book/measure/attributes.py`` measures what its attributes tell of the label."""
 
-from cflkit.workbook import papers
+from cflkit.workbook.claims import papers
 
 
 def printed_rows() -> dict[str, float]:

@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cflkit.checks import known, require
-from cflkit.workbook import protocols, records, results
-from cflkit.workbook.measured import PLAIN, Measured, diverged, fits, measured, number, problems
-from cflkit.workbook.papers import PAPERS, entries, found, matching, printed, printed_numbers, stated
-from cflkit.workbook.schema import claims, corrections, gates, left_out, rules_since, tables
-from cflkit.workbook.verdicts import SEEDS, Verdict, agreement, judge, tally, too_early, verdicts
+from cflkit.workbook.claims.measured import PLAIN, Measured, diverged, fits, measured, number, problems
+from cflkit.workbook.claims.papers import PAPERS, entries, found, matching, printed, printed_numbers, stated
+from cflkit.workbook.claims.schema import claims, corrections, gates, left_out, rules_since, tables
+from cflkit.workbook.claims.verdicts import SEEDS, Verdict, agreement, judge, tally, too_early, verdicts
+from cflkit.workbook.runs import protocols, records, results
 
 __all__ = [
     "MEASURED", "NOT_RUN", "PAPERS", "PLAIN", "RUNNABLE", "SEEDS", "Coverage", "Measured", "Missing", "Row",

@@ -1,0 +1,1 @@
+"""Notebooks: found, checked, run with other parameters, swept and compared."""

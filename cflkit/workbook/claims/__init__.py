@@ -1,0 +1,1 @@
+"""The papers' claims and numbers, set beside runs."""

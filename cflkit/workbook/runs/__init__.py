@@ -1,0 +1,1 @@
+"""Protocols, the runs that they ask for, and their records as one table."""

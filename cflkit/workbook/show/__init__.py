@@ -1,0 +1,1 @@
+"""How tables, curves and pictures look."""
