@@ -33,7 +33,7 @@ MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
 
-.PHONY: help env book test lint unit notebooks pages refresh picture steps playground bench transfers course grade \
+.PHONY: help env book test lint unit notebooks pages refresh picture specimens steps playground bench transfers course grade \
     $(SLOW) test-slow test-course test-mutants-rest test-mutants test-browser check-links slow-targets clean
 
 help:  ## list the targets
@@ -89,6 +89,9 @@ refresh: env  ## run every notebook and store what it prints; twice gives the sa
 
 picture: env  ## draw the README's picture from the run records
 	@$(PY) book/_ext/leads.py book/_static/readme.svg
+
+specimens: env  ## draw the chapters' pictures of real digits and letters (needs MNIST and the sample of FEMNIST)
+	@$(PY) book/_ext/specimens.py book/_static
 
 steps: env  ## run again what the step-throughs show, and store it (minutes); the same files come out
 	@$(FIXED) $(PY) book/_ext/histories.py
