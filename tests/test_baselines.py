@@ -139,6 +139,33 @@ def test_ifca_averages_the_models_of_those_who_chose_them():
     assert torch.equal(found["models"][2], torch.tensor(models[2]))  # nobody chose it
 
 
+def test_ifca_rounds_are_those_of_plain_pytorch(fed):
+    """Five rounds of half of twelve clients, in minibatches, from the same first models."""
+    sgd = SGD(0.1, epochs=2, batch_size=10)
+    sim = simulation(IFCA(k=4), fed, model="mlp16", local=sgd, rounds=5, participation=0.5, seed=3)
+    data, models, chosen = fed.train, sim.task.init(4), torch.full((fed.clients,), -1)
+    for t, sampled in enumerate(sim.schedule, start=1):
+        took = {}
+        for i in sampled.tolist():
+            mine = slice(*data.offset[i : i + 2].tolist())
+            x, y, nets = sim.scorer.pixels(data.pool[data.index[mine]]), data.y[mine], []
+            for model in models:
+                nets.append(sim.model.fresh(0))
+                nn.utils.vector_to_parameters(model.clone(), nets[-1].parameters())
+            chosen[i] = min(range(4), key=lambda j: F.cross_entropy(nets[j](x), y).item())
+            net = nets[chosen[i]]
+            theirs = torch.optim.SGD(net.parameters(), lr=0.1)
+            for batch in sgd.batches(len(y), rng.generator(3, t, i, "batches")):
+                theirs.zero_grad()
+                F.cross_entropy(net(x[batch]), y[batch]).backward()
+                theirs.step()
+            took.setdefault(int(chosen[i]), []).append(nn.utils.parameters_to_vector(net.parameters()).detach())
+        models = torch.stack([torch.stack(took[j]).mean(0) if j in took else models[j] for j in range(4)])
+    found = sim.run().server
+    assert torch.equal(found["assign"], chosen) and len(chosen.unique()) > 2
+    close(found["models"], models)
+
+
 def test_ifca_gradient_averaging_divides_by_all_sampled_clients():
     models, fed = three_models(), federation(*FOUR)
     ifca_choice(models)
