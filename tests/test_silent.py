@@ -730,42 +730,6 @@ def test_the_last_round_is_kept_whatever_checkpoint_every_is(rounds, every, kept
     assert len(json.loads(torch.load(tmp_path / "state.pt")["rounds"])) == kept + 1
 
 
-def other_shape(state):
-    state["server"]["model"] = state["server"]["model"][:-1].clone()
-
-
-TAMPERED = {
-    "a tensor of another shape": other_shape,
-    "not a number": lambda state: state["server"]["model"].fill_(torch.nan),
-    "one number": lambda state: state["server"]["model"].view(-1)[3].add_(1e-9),
-    "another precision": lambda state: state["server"].update(model=state["server"]["model"].float()),
-    "a key too many": lambda state: state.update(more=1),
-    "a key too many in the server": lambda state: state["server"].update(more=1),
-    "a round's score": lambda state: state.update(rounds=state["rounds"].replace('"up": 0', '"up": 1')),
-    "seconds": lambda state: state["seconds"].__setitem__(0, 1.0),
-    "memory": lambda state: state["memory"].update(head={}),
-    "no checksum": lambda state: state.pop("checksum"),
-    "another checksum": lambda state: state.update(checksum="0" * 32),
-    "a checksum that is none": lambda state: state.update(checksum=3),
-}
-
-
-@pytest.mark.parametrize("case", TAMPERED)
-def test_a_checkpoint_that_was_written_by_another_hand_is_refused(case, fed, tmp_path):
-    settings = {"model": mlp, "local": LOCAL, "progress": False, "checkpoint": tmp_path}
-    simulate(FedAvg(), fed, **settings, rounds=1)
-    state = torch.load(tmp_path / "state.pt")
-    TAMPERED[case](state)
-    torch.save(state, tmp_path / "state.pt")
-    assert "a whole checkpoint; delete this one" in str(refusal(simulate, FedAvg(), fed, **settings, rounds=2))
-
-
-def test_another_methods_checkpoint_is_called_so(fed, tmp_path):
-    settings = {"model": mlp, "local": LOCAL, "rounds": 1, "progress": False, "checkpoint": tmp_path}
-    simulate(StoCFL(), fed, **settings)
-    assert "method.name was stocfl and is now ifca" in str(refusal(simulate, IFCA(k=2), fed, **settings))
-
-
 def test_processes_that_fork_are_refused_with_a_gpu(fed):
     settings = {"model": "mlp8", "local": LOCAL, "device": "cuda", "workers": 1, **QUIET}
     with gpu():
