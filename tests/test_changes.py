@@ -53,7 +53,7 @@ def test_bad_tables_are_refused(stock, groups, line):
         time_steps(federation((np.ones((2, 2)), [0, 1])), [[0]])
 
 
-@pytest.mark.parametrize("variant", ["fedavg", "local", "ditto", "scaffold", "stocfl"])
+@pytest.mark.parametrize("variant", ["fedavg", "local", "ditto", "scaffold", "stocfl", "feddrift", "flux"])
 def test_time_steps_of_the_same_data_are_one_run(variant, fed, settings_of_a_run, tmp_path):
     """Server and clients keep all, in memory and on disk, and no round draws other batches."""
     method, settings = make(variant, fed), settings_of_a_run | {"personal_clients": 0}
@@ -65,7 +65,7 @@ def test_time_steps_of_the_same_data_are_one_run(variant, fed, settings_of_a_run
         assert parts.rounds == whole.rounds and len(parts.seconds) == 5
 
 
-@pytest.mark.parametrize("variant", ["local", "stocfl"])
+@pytest.mark.parametrize("variant", ["local", "feddrift", "flux"])
 def test_a_run_that_is_killed_in_the_second_time_step_goes_on(variant, fed, stock, settings_of_a_run):
     steps = [fed, time_steps(fed, [fed.cluster.tolist()])[0]]
     survives_a_kill(make(variant, fed), steps, settings_of_a_run | {"rounds": 1, "participation": 1.0})
