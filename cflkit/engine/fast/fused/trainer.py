@@ -13,8 +13,6 @@ from cflkit.engine.rows import Dense, Pick, Rowwise
 from cflkit.engine.trainer import Trainer, Work
 from cflkit.models.flat import Model
 
-LARGE = 2**20  # weights of a network from which a single program has too much to move
-
 
 @cache
 def runs_on(device: str) -> bool:
@@ -29,7 +27,7 @@ class Fused(Trainer):
     def supports(self, work: Work) -> bool:
         """Training with the plain loss in single or double precision, where every client has images."""
         model = work.model
-        if not (runs_on(model.device.type) and work.plain_loss and work.steps and model.size < LARGE):
+        if not (runs_on(model.device.type) and work.plain_loss and work.steps):
             return False
         usual = model.dtype in (torch.float32, torch.float64) and int(work.data.sizes.min()) > 0
         return usual and plan_for(model, tuple(work.data.shape)) is not None
