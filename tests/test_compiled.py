@@ -22,7 +22,7 @@ from cflkit.engine import fast
 from cflkit.engine.fast import compiled, convolution
 from cflkit.engine.fast.compiled import Compiled, Kernels, library
 from cflkit.engine.fast.compiled.library import kernels_of
-from cflkit.engine.fast.compiled.plan import TILES, Conv, plan_of
+from cflkit.engine.fast.plan import TILES, Conv, plan_of
 from cflkit.engine.local import Local
 from cflkit.engine.rows import Pick
 from cflkit.engine.sgd import SGD, Prox
@@ -635,7 +635,7 @@ CHILD = """
 import sys, torch
 from cflkit import models
 from cflkit.engine.fast.compiled.library import kernels_of
-from cflkit.engine.fast.compiled.plan import TILES, Conv, plan_of
+from cflkit.engine.fast.plan import TILES, Conv, plan_of
 net = models.build("lenet", (1, 8, 8), 10)
 code = kernels_of(plan_of(net, (1, 8, 8)), torch.float32)
 print(float(code.look(torch.linspace(-0.1, 0.1, code.plan.size), torch.ones(1, 1, 8, 8)).sum()))

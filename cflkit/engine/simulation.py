@@ -108,7 +108,7 @@ class Simulation(Checked):
         Precision of weights and images.
     device : str
         A PyTorch device.
-    trainer : {"auto", "lean", "stacked", "shared", "compiled"}
+    trainer : {"auto", "lean", "stacked", "fused", "shared", "compiled"}
         How clients are trained (see :class:`cflkit.engine.local.Local`); all give the same up to rounding. On a GPU
         auto is stacked.
     chunk : int, optional
@@ -160,7 +160,7 @@ class Simulation(Checked):
     seed: Natural = 0
     dtype: Literal["float32", "float64"] = "float64"
     device: str | torch.device = "cpu"
-    trainer: Literal["auto", "lean", "stacked", "shared", "compiled"] = "auto"
+    trainer: Literal["auto", "lean", "stacked", "fused", "shared", "compiled"] = "auto"
     chunk: Count | None = None
     workers: Count | None = None
     executor: Executor | None = None
