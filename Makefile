@@ -95,7 +95,7 @@ specimens: env  ## draw the chapters' pictures of real digits and letters (needs
 	@$(PY) book/_ext/specimens.py book/_static
 
 steps: env  ## run again what the step-throughs show, and store it (minutes); the same files come out
-	@$(FIXED) $(PY) book/_ext/histories.py
+	@$(FIXED) $(PY) book/measure/histories.py
 
 playground: env  ## write the playground's digits, and draw its pictures for pages without scripts (needs Node)
 	@$(FIXED) $(PY) book/_ext/playground_export.py

@@ -13,7 +13,7 @@ from hypothesis import Phase, settings
 from cflkit import federation, images
 from cflkit.data.federation import Federation, Samples
 from cflkit.engine.sgd import SGD
-from cflkit.workbook.claims import papers
+from cflkit.workbook import places
 
 torch.set_num_threads(1)
 settings.register_profile("cflkit", deadline=None, derandomize=True, max_examples=25)
@@ -36,7 +36,7 @@ def fed(digits):
 def toy(tmp_path, monkeypatch):
     """A protocol on the bundled digits, in place of the real ones; its folder is the present one."""
     made.experiment(tmp_path)
-    monkeypatch.setattr(papers, "PAPERS", tmp_path)
+    monkeypatch.setattr(places, "PAPERS", tmp_path)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import yaml
 
-from cflkit.workbook.claims import papers, schema
+from cflkit.workbook import places
+from cflkit.workbook.claims import schema
 from cflkit.workbook.runs import protocols, records
 
 
@@ -25,14 +26,14 @@ def experiment(folder, rounds=3, **methods):
     where = {"table": "Table 4", "participation": 1.0, "metric": "ARI"}
     table = {"paper": "mdicfl", "title": "T", "protocol": "toy", "where": where, "metric": "accuracy", "seeds": 2,
              "tolerance": 1.0, "rows": rows}  # fmt: skip
-    claim = {"id": "c", "says": "", "quote": "so", "place": "here", "parts": {"p": {"above": "toy/a", "than": 1}}}
+    claim = {"id": "c", "says": "", "quote": "so", "place": "here", "parts": {"p": {"more": ["toy/a", 1]}}}
     out = [{"paper": paper, "item": "all", "because": "not here", "where": {}} for paper in schema.CHAPTERS]
     files = {"protocols": {"protocols": {"toy": protocol}}, "tables": {"tables": {"t": table}, "left_out": out},
              "claims": {"rules_since": date(2000, 1, 1), "gates": {"toy": "none"}, "mdicfl": [claim],
                         **{paper: [] for paper in schema.CHAPTERS if paper != "mdicfl"}}}  # fmt: skip
     for name, content in files.items():
         (folder / f"{name}.yaml").write_text(yaml.safe_dump(content))
-    (folder / "results.yaml").symlink_to(papers.PAPERS / "results.yaml")
+    (folder / "results.yaml").symlink_to(places.PAPERS / "results.yaml")
 
 
 def record(folder, protocol, label, seed, device="cpu", date="2100-01-01", early=0.5, **final):

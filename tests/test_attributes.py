@@ -3,12 +3,9 @@
 import json
 
 import made
-import pages
 import torch
 
 from cflkit.data.images import Images
-from cflkit.workbook.claims import figures
-from cflkit.workbook.claims.attributes import printed_rows
 
 attributes = made.script("attributes")
 
@@ -48,17 +45,3 @@ def test_it_is_stored_with_its_provenance(tmp_path, monkeypatch):
     monkeypatch.setattr(attributes.images, "load", lambda name: people(300))
     record = json.loads(attributes.write(tmp_path).read_text())
     assert record["tested"] == 4 * attributes.TESTED and set(record["provenance"]) >= {"date", "commit", "versions"}
-
-
-def test_the_printed_rows_stand_beside_what_the_attributes_tell(tmp_path):
-    rows = printed_rows()
-    assert len(rows) == 9 and rows["Domain-specific models"] == 33.61
-    assert rows["FedCG, Hamming A, W, ReLU"] == 89.57 and rows["GCN, uniform A"] == 84.39
-    (axes,) = figures.printed_beside(rows, 84.1, "alone").axes
-    diamonds, line = axes.lines
-    assert diamonds.get_xdata().tolist() == list(rows.values()) and set(line.get_xdata()) == {84.1}
-    dots = pages.environment(tmp_path, tmp_path).get_template("dots.md.jinja")
-    assert "No table of this paper" in dots.render(paper="fedcg")
-    (tmp_path / "fedcg_attributes.json").write_text('{"accuracy": 0.841191, "tested": 806}')
-    assert "Domain-specific models 33.61; GCN, uniform A 84.39; " in (told := dots.render(paper="fedcg"))
-    assert "Attributes alone: 84.1." in told and "on 806 faces" in told and ":name: fig-fedcg-dots" in told

@@ -4,10 +4,9 @@ import os
 import shutil
 from pathlib import Path
 
+import evidence
 import pytest
 from check_pages import html
-
-from cflkit.workbook.claims import evidence
 
 BOOK = Path(__file__).resolve().parents[1] / "_build" / "html"
 PAGES = [page for page in html(BOOK) if "_modules" not in page.parts]  # none where the book is not built

@@ -13,9 +13,9 @@ from filelock import FileLock
 from cflkit import __version__
 from cflkit.engine.checkpoint import BusyError
 from cflkit.methods import METHODS, Ditto, FedAvg
-from cflkit.workbook import console
-from cflkit.workbook.claims import measured, papers, reproduce
-from cflkit.workbook.runs import pool, protocols, records
+from cflkit.workbook import console, places
+from cflkit.workbook.claims import reproduce
+from cflkit.workbook.runs import pool, protocols, records, results
 from cflkit.workbook.show import plots
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -191,7 +191,7 @@ def test_changed_runs_stand_apart_from_the_protocols_own(toy, capsys, monkeypatc
     assert console.main(["simulate", "--protocol", "toy", "a", "-p", "weights=uniform", "-p", "rounds=1"]) == 0
     (record,) = (toy / "runs" / "toy").glob("*.json")
     assert record.name.startswith("a,weights=uniform,rounds=1-") and drawn == ["a"]
-    assert not measured.fits(json.loads(record.read_text()))
+    assert not results.fits(json.loads(record.read_text()))
     assert {file.suffix for file in (toy / "runs" / "toy").iterdir()} == {".json", ".csv", ".png"}
     assert len(capsys.readouterr().out.splitlines()) == 3
 
@@ -248,7 +248,7 @@ def test_an_interrupted_run_goes_on_from_its_last_round(toy, capsys, monkeypatch
     line = "cflkit: interrupted; the same command goes on from the last checkpoint\n"
     assert capsys.readouterr().err.endswith(line)
     monkeypatch.undo()
-    monkeypatch.setattr(papers, "PAPERS", toy)
+    monkeypatch.setattr(places, "PAPERS", toy)
     monkeypatch.chdir(toy)
     assert (toy / "runs" / "toy" / "a-s0" / "state.pt").exists()
     again, was = reproduce.run(protocols.plan("toy", "a"), out=toy / "out", progress=False)
@@ -276,7 +276,7 @@ def test_a_budget_ends_at_a_whole_round_and_the_next_call_goes_on(command, toy, 
     assert not list(toy.glob("out/toy/*.json"))
     assert len(torch.load(state)["seconds"]) == 3  # the start and two rounds
     monkeypatch.undo()
-    monkeypatch.setattr(papers, "PAPERS", toy)
+    monkeypatch.setattr(places, "PAPERS", toy)
     monkeypatch.chdir(toy)
     assert console.main(command) == 0
     made = _measured(next(toy.glob("out/toy/a*.json")))

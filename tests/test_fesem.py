@@ -3,6 +3,7 @@
 import inspect
 from dataclasses import replace
 
+import made
 import numpy as np
 import pytest
 import torch
@@ -22,7 +23,8 @@ from cflkit.methods import FedAvg, FedProx, FeSEM, LocalOnly, OracleClusters
 from cflkit.methods.matching import align, alignable, matched_mean
 from cflkit.models.flat import Model
 from cflkit.models.networks import build
-from cflkit.workbook.claims.released import released_score, score_k
+
+released = made.script("released")
 
 # Four clients: 0 and 1 see label 0 to the right, 2 and 3 see it to the left.
 CLIENTS = [
@@ -303,9 +305,9 @@ def test_the_released_score_asks_every_centre_about_every_client():
     rig = simulation(FeSEM(k=2), replace(fed, test=tests, test_of=torch.arange(2)), personal_clients=2)
     to_one = torch.tensor([0.0, 0.0, -1.0, 1.0, 0.0, 0.0], dtype=torch.float64)  # label 1 where the second pixel is
     centres = torch.stack([to_one, -to_one, torch.zeros(6).double()])
-    found = released_score(rig, History(server={"centres": centres, "assign": torch.tensor([0, 1])}))
+    found = released.released_score(rig, History(server={"centres": centres, "assign": torch.tensor([0, 1])}))
     assert found == {"each": [0.25, 0.75, 0.0], "micro": 0.75, "mean": pytest.approx(1 / 3), "macro": 0.0}
-    found = released_score(rig, History(server={"centres": centres[:2], "assign": torch.tensor([0, 1])}))
+    found = released.released_score(rig, History(server={"centres": centres[:2], "assign": torch.tensor([0, 1])}))
     assert (found["micro"], found["macro"]) == (0.75, 0.5)  # by images, by clients
     assert rig.evaluate({"centres": centres, "assign": torch.tensor([0, 1])}, Memory())["accuracy_micro"] == 1.0
 
@@ -320,26 +322,26 @@ def by_hand(k_sizes, models, tested):
 
 def test_k_is_scored_by_the_centres_on_the_clients_training_images_and_by_the_objective():
     models = [train(initial(), *c, steps=2) for c in CLIENTS]
-    table = score_k([1, 2, 4], federation(*CLIENTS), rounds=0, model=regression(), local=SGD(0.1, epochs=2),
-                    progress=False)  # fmt: skip
+    how = {"rounds": 0, "model": regression(), "local": SGD(0.1, epochs=2), "progress": False}
+    table = released.score_k([1, 2, 4], federation(*CLIENTS), **how)
     for k, groups in {1: [[0, 1, 2, 3]], 2: [[0, 1], [2, 3]], 4: [[0], [1], [2], [3]]}.items():
         close(table.loc[k, ["accuracy", "objective"]].tolist(), by_hand(groups, models, CLIENTS))
     assert table.index.tolist() == [1, 2, 4] and table.loc[2, "sizes"] == [2, 2]
     assert table.columns.tolist() == ["accuracy", "objective", "sizes"]
-    assert inspect.signature(score_k).parameters["nodes"].default == 100  # the paper's number
+    assert inspect.signature(released.score_k).parameters["nodes"].default == 100  # the paper's number
 
 
 def test_k_is_tried_for_three_rounds_with_the_method_that_is_asked_for():
     method, how = FeSEM(lam=0.5), {"model": regression(), "local": SGD(0.1, epochs=2), "progress": False}
-    tried = score_k([2], federation(*CLIENTS), method=method, **how).loc[2, "objective"]
+    tried = released.score_k([2], federation(*CLIENTS), method=method, **how).loc[2, "objective"]
     assert tried == run(replace(method, k=2), federation(*CLIENTS), **how, rounds=3).final["objective"]
-    assert tried != score_k([2], federation(*CLIENTS), **how).loc[2, "objective"]
+    assert tried != released.score_k([2], federation(*CLIENTS), **how).loc[2, "objective"]
 
 
 def test_the_nodes_that_try_k_are_drawn_by_the_runs_seed():
     def tried(**settings):
         how = {"model": regression(), "local": SGD(0.1), "rounds": 0, "nodes": 2, "progress": False}
-        return score_k([1], federation(*CLIENTS), **(how | settings)).loc[1, "objective"]
+        return released.score_k([1], federation(*CLIENTS), **(how | settings)).loc[1, "objective"]
 
     assert tried() == tried(seed=0)
     assert len({tried(seed=seed) for seed in range(8)}) > 2
@@ -349,7 +351,7 @@ def test_the_nodes_that_try_k_are_drawn_by_the_runs_seed():
 
 def test_trying_k_scores_no_personal_models(monkeypatch):
     monkeypatch.setattr(FeSEM, "personal", None)
-    score_k([2], federation(*CLIENTS), rounds=1, model=regression(), local=SGD(0.1), progress=False)
+    released.score_k([2], federation(*CLIENTS), rounds=1, model=regression(), local=SGD(0.1), progress=False)
 
 
 def test_k_is_scored_on_validation_images_where_there_are_any_and_never_on_test_images(digits):
@@ -360,7 +362,7 @@ def test_k_is_scored_on_validation_images_where_there_are_any_and_never_on_test_
 
     def tried_on(**change):
         settings = dict(tried)
-        return score_k(settings.pop("k"), replace(fed, **change), **settings).loc[2]
+        return released.score_k(settings.pop("k"), replace(fed, **change), **settings).loc[2]
 
     plain = tried_on()
     assert sum(plain["sizes"]) == 8

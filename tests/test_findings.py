@@ -28,6 +28,7 @@ BAD = {
     "gone": {"says": "x", "holds": 'seeds("stocfl_rotmnist_4800_r10/nothing") > 0'},
     "unknown word": {"says": "x", "holds": "open('secret')"},
     "not a truth": {"says": "x", "holds": "1"},
+    "typed by hand": {"says": "It scores 91.2%.", "holds": "1 < 2"},
 }
 
 

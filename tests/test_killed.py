@@ -13,8 +13,8 @@ import made
 import psutil
 import pytest
 
-from cflkit.workbook import console
-from cflkit.workbook.claims import papers, reproduce
+from cflkit.workbook import console, places
+from cflkit.workbook.claims import reproduce
 from cflkit.workbook.runs import pool
 
 KILLS = 20
@@ -39,7 +39,7 @@ def _main(folder, command):
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 1)
     os.dup2(nowhere, 2)
-    papers.PAPERS = folder
+    places.PAPERS = folder
     os._exit(console.main(command))
 
 
@@ -131,7 +131,7 @@ def test_killed_at_random_moments(name, beside, toy):
 
 def test_what_a_kill_after_the_record_has_left_is_removed_by_the_next_call(toy, monkeypatch):
     monkeypatch.chdir(toy)
-    monkeypatch.setattr(papers, "PAPERS", toy)
+    monkeypatch.setattr(places, "PAPERS", toy)
     assert console.main(COMMANDS["reproduce"]) == 0
     done, busy, other = (toy / "runs" / "toy" / name for name in ("a-s0", "a-s1", "a-s7"))
     for kept in (done, busy, other):

@@ -7,7 +7,7 @@ from made import record
 
 from cflkit.workbook.claims import measured
 from cflkit.workbook.claims.measured import Measured
-from cflkit.workbook.runs import protocols
+from cflkit.workbook.runs import protocols, records, results
 
 P, UNSEEN = "mdicfl_rotmnist_r100", "stocfl_femnist_unseen"  # in the second, 0.3 of the clients never train
 
@@ -66,8 +66,8 @@ def test_only_records_of_the_label_and_of_its_present_configuration_count(tmp_pa
     record(tmp_path, P, "fedavg", 5, accuracy=0.7)
     stale = record(tmp_path, P, "ifca", 2, accuracy=0.6)
     stale.write_text(json.dumps(changed(stale, "config/local", lr=0.123)))
-    stale.rename(stale.with_name(f"{measured.records.name(json.loads(stale.read_text()))}.json"))
-    assert measured.problems(tmp_path) == []
+    stale.rename(stale.with_name(f"{records.name(json.loads(stale.read_text()))}.json"))
+    assert results.problems(tmp_path) == []
     assert measured.measured(P, "ifca", tmp_path).values() == {0: pytest.approx(80), 1: pytest.approx(90)}
     assert measured.measured(P, "cfl", tmp_path) is None
     assert measured.cell(f"{P}/ifca", tmp_path)[0] == measured.measured(P, "ifca", tmp_path).values()
@@ -89,25 +89,25 @@ def test_whoever_never_trains_must_be_as_many_as_the_protocol_says(tmp_path):
     last = json.loads(path.read_text())["config"]["rounds"]
     for arrival, share in (([1] * 7 + [last + 1] * 3, True), ([1] * 6 + [last, *[last + 1] * 3], False),
                            ([1] * 8 + [last + 1] * 2, False), ([1] * 6 + [last + 1] * 4, False)):  # fmt: skip
-        assert measured.fits(changed(path, "config", arrival=arrival)) == share
+        assert results.fits(changed(path, "config", arrival=arrival)) == share
     plain = record(tmp_path, P, "fedavg", 0, accuracy=0.8)
     last = json.loads(plain.read_text())["config"]["rounds"]
-    assert measured.fits(changed(plain, "config", arrival=None))
-    assert measured.fits(changed(plain, "config", arrival=[1, 1]))
-    assert not measured.fits(changed(plain, "config", arrival=[1, last]))  # who comes late trains less
-    assert not measured.fits(changed(plain, "config", arrival=[1, last + 1]))
-    assert not measured.fits(changed(plain, "config", arrival=[last + 1, last + 1]))
+    assert results.fits(changed(plain, "config", arrival=None))
+    assert results.fits(changed(plain, "config", arrival=[1, 1]))
+    assert not results.fits(changed(plain, "config", arrival=[1, last]))  # who comes late trains less
+    assert not results.fits(changed(plain, "config", arrival=[1, last + 1]))
+    assert not results.fits(changed(plain, "config", arrival=[last + 1, last + 1]))
 
 
 def test_a_record_fits_by_protocol_label_and_every_setting(tmp_path):
     path = record(tmp_path, "fesem_femnist_60_r60", "fedavg-equal", 0, accuracy=0.8)  # with rounds of its own
-    assert measured.fits(json.loads(path.read_text()))
+    assert results.fits(json.loads(path.read_text()))
     others = [("", {"protocol": "nope"}), ("", {"label": "fedavg"}), ("", {"label": "nobody"}),
               ("config", {"rounds": 60}), ("config", {"model": "mlp8"}), ("config/local", {"lr": 9}),
               ("config/federation", {"builder": "rotated"}), ("config/method", {"name": "ifca"})]  # fmt: skip
     for place, other in others:
-        assert not measured.fits(changed(path, place, **other)), (place, other)
-    assert measured.fits(changed(path, "config", evaluate_every=3))  # which the protocol leaves open
+        assert not results.fits(changed(path, place, **other)), (place, other)
+    assert results.fits(changed(path, "config", evaluate_every=3))  # which the protocol leaves open
 
 
 def test_a_label_may_have_a_learning_rate_of_its_own(tmp_path):
@@ -115,10 +115,10 @@ def test_a_label_may_have_a_learning_rate_of_its_own(tmp_path):
     plan = protocols.plan("fedcg_celeba_400", "fedavg-twice")
     assert json.loads(path.read_text())["config"]["local"]["lr"] == plan.local["lr"] == 0.06
     assert plan.local["epochs"] == 5 and "lr" not in plan.setting and "lr" not in plan.method
-    assert measured.fits(json.loads(path.read_text()))
-    assert not measured.fits(changed(path, "config/local", lr=0.03))
+    assert results.fits(json.loads(path.read_text()))
+    assert not results.fits(changed(path, "config/local", lr=0.03))
     other = record(tmp_path, "fedcg_celeba_400", "fedavg", 0, accuracy=0.8)
-    assert not measured.fits(changed(other, "config/local", lr=0.06))
+    assert not results.fits(changed(other, "config/local", lr=0.06))
 
 
 @pytest.mark.parametrize(
@@ -139,13 +139,13 @@ def test_a_label_may_have_a_learning_rate_of_its_own(tmp_path):
 def test_what_a_protocol_or_a_record_leaves_out_has_its_default(place, default, other, tmp_path):
     path = record(tmp_path, P, "fedavg", 0, accuracy=0.8)
     whole = json.loads(path.read_text())
-    assert measured.fits(whole) and measured.fits(changed(path, place, **default))
-    assert not measured.fits(changed(path, place, **other))
+    assert results.fits(whole) and results.fits(changed(path, place, **default))
+    assert not results.fits(changed(path, place, **other))
 
 
 def rename(path, whole):
     path.unlink()
-    target = path.with_name(f"{measured.records.name(whole)}.json")
+    target = path.with_name(f"{records.name(whole)}.json")
     target.write_text(json.dumps(whole))
     return target
 
@@ -155,7 +155,7 @@ def test_runs_of_one_seed_on_other_data_cannot_be_paired(tmp_path):
         for label, digest in (("ifca", "a"), ("fedavg", "a" if seed else "b")):
             path = record(tmp_path, P, label, seed, accuracy=0.8)
             rename(path, changed(path, "config/federation", digest=digest))
-    (line,) = measured.problems(tmp_path)
+    (line,) = results.problems(tmp_path)
     assert line.startswith(f"{P}: fedavg-") and " and ifca-" in line
     assert line.endswith("-s0.json: the data of seed 0 differ, so they cannot be paired")
     assert list(measured.measured(P, "ifca", tmp_path).values()) == [1]  # neither of seed 0 is believed
@@ -163,14 +163,14 @@ def test_runs_of_one_seed_on_other_data_cannot_be_paired(tmp_path):
     whole = changed(stale, "config/federation", digest="c")
     whole["config"]["local"] = whole["config"]["local"] | {"lr": 9}
     rename(stale, whole)
-    assert len(measured.problems(tmp_path)) == 1  # what does not count spoils nothing
+    assert len(results.problems(tmp_path)) == 1  # what does not count spoils nothing
 
 
 def test_what_cannot_be_read_is_named_and_the_rest_goes_on(tmp_path, monkeypatch):
     good = record(tmp_path, P, "ifca", 0, accuracy=0.8)
     (good.parent / "to-nothing-s1.json").symlink_to(tmp_path / "nothing")
     (good.parent / "a-folder-s1.json").mkdir()
-    folder, link = measured.problems(tmp_path)
+    folder, link = results.problems(tmp_path)
     assert folder.startswith(f"{P}/a-folder-s1.json: ") and "Is a directory" in folder
     assert link.startswith(f"{P}/to-nothing-s1.json: ") and "No such file" in link
     assert measured.measured(P, "ifca", tmp_path).values() == {0: pytest.approx(80)}

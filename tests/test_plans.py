@@ -4,10 +4,10 @@ import re
 
 import pytest
 import reading
+from evidence import CHAPTERS
 
 from cflkit.workbook import places
 from cflkit.workbook.chapters import notebooks
-from cflkit.workbook.claims.evidence import CHAPTERS
 
 COURSE = (places.BOOK / "course.md").read_text("utf-8")
 LESSONS = COURSE.partition("\n(course-slides)=")[0]

@@ -3,6 +3,7 @@ import math
 import re
 from itertools import pairwise
 
+import charts
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
@@ -13,7 +14,6 @@ from matplotlib.colors import to_hex, to_rgb
 from matplotlib.text import Text
 
 from cflkit.workbook import places
-from cflkit.workbook.claims import figures
 from cflkit.workbook.show import canvas, plots
 
 
@@ -40,16 +40,12 @@ def rng():
 
 EVERY_FIGURE = {
     "learning_curves": lambda: plots.learning_curves({"FedAvg": ([1, 2], [0.1, 0.2], [0, 0.1], [0.2, 0.3])}),
-    "cluster_counts": lambda: plots.cluster_counts({"StoCFL": [9, 5, 4]}, truth=4),
-    "sizes": lambda: plots.sizes([[1] * 12, [6, 5, 1], [6, 6]]),
     "embedding": lambda: plots.embedding(
         rng().normal(size=(40, 2)), {"T = 5": [-1] * 20 + [*range(20)], "T = 9": [0, 1] * 20}, [0, 1] * 20
     ),
     "cosine_matrices": lambda: plots.cosine_matrices({str(i): rng().random((3, 3)) for i in range(2)}),
     "label_mix": lambda: plots.label_mix(rng().integers(0, 9, (6, 4)), clusters=[0, 1, 0, 1, 0, 1]),
-    "surface": lambda: plots.surface([[1, 2], [np.nan, 4]], [0, 0.1], [0, 1]),
     "image_grid": lambda: plots.image_grid(rng().random((5, 3, 4, 4)), list("abcde"), columns=3, rows="rs"),
-    "bars": lambda: plots.bars({"a": (90, 1), "b": 80}, {"b": 85}),
 }  # fmt: skip
 
 
@@ -67,7 +63,7 @@ def test_is_shown_once_with_its_labels_and_clear_of_any_page(name):
     assert figure.get_facecolor() == (1, 1, 1, 1)
     png(figure)  # lays the figure out
     if name != "image_grid":
-        assert figure.axes[0].get_ylabel() or name == "bars"  # which has names there
+        assert figure.axes[0].get_ylabel()
         assert figure.axes[-1].get_xlabel() or figure.axes[-1].get_ylabel()
     data = [axes.get_window_extent() for axes in figure.axes]
     for legend in figure.legends:
@@ -86,9 +82,9 @@ def turned(colour):
 
 
 def test_contrast_by_hand():
-    assert plots.contrast("black", "white") == pytest.approx(21)
-    assert plots.contrast("white", "white") == 1
-    assert plots.contrast("#767676", "white") == pytest.approx(
+    assert canvas.contrast("black", "white") == pytest.approx(21)
+    assert canvas.contrast("white", "white") == 1
+    assert canvas.contrast("#767676", "white") == pytest.approx(
         4.54, abs=0.005
     )  # the well-known lightest grey
 
@@ -96,7 +92,7 @@ def test_contrast_by_hand():
 def test_no_single_grey_reads_on_both_pages():
     # why figures stand on their own white ground
     greys = [f"#{v:02x}{v:02x}{v:02x}" for v in range(256)]
-    assert max(min(plots.contrast(g, page) for page in PAGES) for g in greys) < 4.5
+    assert max(min(canvas.contrast(g, page) for page in PAGES) for g in greys) < 4.5
 
 
 @pytest.mark.parametrize("seen", [to_rgb, turned], ids=["as drawn", "under the dark theme"])
@@ -104,15 +100,15 @@ def test_text_reads_on_its_ground(seen):
     keys = ["text.color", "axes.labelcolor", "axes.titlecolor", "xtick.labelcolor", "ytick.labelcolor"]
     for ground in ("figure.facecolor", "axes.facecolor"):
         for key in keys:
-            assert plots.contrast(seen(plt.rcParams[key]), seen(plt.rcParams[ground])) >= 4.5
+            assert canvas.contrast(seen(plt.rcParams[key]), seen(plt.rcParams[ground])) >= 4.5
     assert not plt.rcParams["savefig.transparent"]
 
 
 def test_lines_stand_out_from_the_ground():
     assert len(canvas.palette()) == 7
     for colour in [*canvas.palette(), canvas.OTHER, *(colour for colour, _ in canvas.LOOKS.values())]:
-        assert plots.contrast(colour, "white") >= 3, colour
-        assert plots.contrast(turned(colour), turned("white")) >= 3, colour
+        assert canvas.contrast(colour, "white") >= 3, colour
+        assert canvas.contrast(turned(colour), turned("white")) >= 3, colour
     assert to_hex(turned("white")) == PAGES[1]  # a figure's ground is the page's own
 
 
@@ -130,7 +126,7 @@ def test_a_method_has_one_colour_in_figures_and_drawings():
 
 @given(st.tuples(*[st.floats(0, 1)] * 3))
 def test_numbers_in_cells_always_read(ground):
-    assert plots.contrast(canvas.ink(ground), ground) >= 4.5
+    assert canvas.contrast(canvas.ink(ground), ground) >= 4.5
 
 
 def test_curve_is_the_mean_over_seeds_with_a_band_of_one_std():
@@ -181,25 +177,6 @@ def test_labels_move_apart_but_no_further_than_needed(ends, gap):
         assert places == pytest.approx(ends)
 
 
-def test_cluster_counts_start_at_round_one_above_zero():
-    axes = plots.cluster_counts({"StoCFL": [9, 5, 4]}, truth=4).axes[0]
-    np.testing.assert_array_equal(axes.lines[0].get_xdata(), [1, 2, 3])
-    np.testing.assert_array_equal(axes.lines[0].get_ydata(), [9, 5, 4])
-    assert axes.lines[1].get_ydata() == [4, 4] and "true: 4" in texts(axes)
-    assert axes.get_ylim()[0] == 0
-
-
-def test_sizes_stack_up_to_all_clients():
-    rounds = [[1] * 12, [3, 9], [12]]
-    axes = plots.sizes(rounds).axes[0]
-    names = [c.get_label() for c in axes.containers]
-    assert names == ["largest", "2nd", "3rd", "4th", "5th", "6th", "7th", "all smaller"]
-    heights = np.array([[bar.get_height() for bar in c] for c in axes.containers])
-    np.testing.assert_array_equal(heights.sum(0), [12, 12, 12])
-    np.testing.assert_array_equal(heights[:2], [[1, 9, 12], [1, 3, 0]])
-    np.testing.assert_array_equal(heights[-1], [5, 0, 0])
-
-
 def test_embedding_colours_clusters_and_marks_truth():
     points = rng().normal(size=(6, 2))
     clusters = np.array([4, 4, 2, 2, -1, 2])
@@ -231,31 +208,23 @@ def test_small_clusters_share_grey():
 def test_matrices_share_one_scale():
     figure = plots.cosine_matrices({"labels": [[1, 0.2], [0.2, 1]], "rotation": [[1, -0.5], [-0.5, 1]]})
     left, right, bar = figure.axes
-    assert left.images[0].get_clim() == right.images[0].get_clim() == (-0.5, 1)
-    np.testing.assert_array_equal(right.images[0].get_array(), [[1, -0.5], [-0.5, 1]])
+    assert left.collections[0].get_clim() == right.collections[0].get_clim() == (-0.5, 1)
+    np.testing.assert_array_equal(right.collections[0].get_array(), [[1, -0.5], [-0.5, 1]])
     assert [left.get_title(loc="left"), right.get_title(loc="left")] == ["labels", "rotation"]
     assert bar.get_ylabel() == "cosine similarity"
 
 
 def test_panels_without_a_neighbour_carry_the_labels():
-    axes = plots.cosine_matrices({str(i): np.eye(2) for i in range(5)}, xlabel="s", ylabel="client").axes[:5]
-    assert [a.get_xlabel() for a in axes] == ["", "s", "s", "s", "s"]
+    axes = plots.cosine_matrices({str(i): np.eye(2) for i in range(5)}).axes[:5]
+    assert [a.get_xlabel() for a in axes] == ["", "client", "client", "client", "client"]
     assert [a.get_ylabel() for a in axes] == ["client", "", "", "", "client"]
 
 
 def test_label_mix_shows_shares_sorted_by_cluster():
     axes = plots.label_mix([[1, 3], [2, 2], [0, 0]], clusters=[1, 0, 0]).axes[0]
-    np.testing.assert_array_equal(axes.images[0].get_array(), [[0.5, 0.5], [0, 0], [0.25, 0.75]])
-    assert [line.get_ydata()[0] for line in axes.lines] == [1.5]
-
-
-def test_surface_writes_its_values_and_frames_the_best():
-    axes = plots.surface([[70.04, 71.26], [np.nan, 69]], [0, 0.1], [0, 1]).axes[0]
-    assert texts(axes) == ["70.0", "71.3", "69.0"]
-    (frame,) = axes.patches
-    assert (round(frame.get_x()), round(frame.get_y())) == (1, 0)
-    assert [t.get_text() for t in axes.get_xticklabels()] == ["0", "0.1"]
-    assert (axes.get_xlabel(), axes.get_ylabel()) == ("$\\lambda$", "$\\mu$")
+    cells, borders = axes.collections
+    np.testing.assert_array_equal(cells.get_array(), [[0.5, 0.5], [0, 0], [0.25, 0.75]])
+    assert [path.vertices[0, 1] for path in borders.get_paths()] == [2]
 
 
 def test_image_grid_keeps_one_scale_for_all_images():
@@ -264,19 +233,6 @@ def test_image_grid_keeps_one_scale_for_all_images():
     shown = [axes.images[0].get_array().max() for axes in figure.axes if axes.images]
     assert shown == [0, 0.25, 1]
     assert [axes.get_ylabel() for axes in figure.axes] == ["first", "", "second", ""]
-
-
-def test_bars_show_measured_beside_printed():
-    axes = plots.bars({"IFCA": (91.2, 0.9), "oracle": 94.1}, {"IFCA": 91.74, "CFL": 90}).axes[0]
-    assert [t.get_text() for t in axes.get_yticklabels()] == ["IFCA", "oracle", "CFL"]
-    measured, printed = ([b.get_width() for b in c if hasattr(b, "get_width")] for c in axes.containers[::2])
-    assert (measured, printed) == ([91.2, 94.1], [91.74, 90])
-    assert texts(axes) == ["91.20 ± 0.90", "94.10", "91.74", "90.00"]
-
-
-def test_costs_are_written_with_prefixes():
-    axes = plots.bars({"IFCA": 6e5, "FeSEM": 2e8}, xlabel="FLOPs", log=True).axes[0]
-    assert axes.get_xscale() == "log" and texts(axes) == ["600 k", "200 M"]
 
 
 def test_digest_by_hand():
@@ -307,9 +263,7 @@ def test_digest_sees_what_matters_and_nothing_else():
         (lambda: plots.embedding([[1, 2, 3]], [0]), "points.shape"),
         (lambda: plots.embedding([[1, 2]], [0, 1]), "clusters.shape"),
         (lambda: plots.embedding({"a": [[1, 2]]}, {"b": [0]}), "points"),
-        (lambda: plots.surface([[1, 2]], [1], [1, 2]), "values.shape"),
         (lambda: plots.image_grid(np.zeros((2, 2, 4, 4))), "images.shape"),
-        (lambda: plots.sizes([[1]], rounds=[1, 2]), r"len\(rounds\)"),
         (lambda: plots.cosine_matrices({}), "panels"),
     ],
 )
@@ -340,13 +294,6 @@ def test_the_frame_of_a_history_is_a_curve():
         (lambda: plots.learning_curves({"a": pd.DataFrame({"round": [1]})}), "column = 'accuracy': must be one of"),
         (lambda: plots.learning_curves({"a": pd.DataFrame({"round": [1], "accuracy": [np.nan]})}),
          "column = 'accuracy': must be scored in at least one round"),
-        (lambda: plots.cluster_counts({}), "counts = {}: must be a mapping"),
-        (lambda: plots.cluster_counts({"a": []}), "counts['a'].shape = (0,): must be (n,)"),
-        (lambda: plots.cluster_counts({"a": 3}), "counts['a'].shape = (): must be (n,)"),
-        (lambda: plots.cluster_counts({"a": [3]}, truth="four"), "truth = 'four': must be an integer or None"),
-        (lambda: plots.sizes([]), "per_round = []: must be at least one round"),
-        (lambda: plots.sizes([3]), "per_round[0].shape = (): must be (n,)"),
-        (lambda: plots.sizes([[3]], rounds=[1, 2]), "len(rounds) = 2: must be 1, one per entry"),
         (lambda: plots.embedding([[0, 0, 0]], [0]), "points.shape = (1, 3): must be (n, 2)"),
         (lambda: plots.embedding([[0, 0]], [0, 1]), "clusters.shape = (2,): must be (1,)"),
         (lambda: plots.embedding([[0, 0]], [0], [0, 1]), "truth.shape = (2,): must be (1,)"),
@@ -356,14 +303,9 @@ def test_the_frame_of_a_history_is_a_curve():
         (lambda: plots.cosine_matrices({"a": [1, 2]}), "panels['a'].shape = (2,): must be (n, m)"),
         (lambda: plots.label_mix([1, 2]), "label_counts.shape = (2,): must be (n, m)"),
         (lambda: plots.label_mix([[1, 2]], [0, 1]), "clusters.shape = (2,): must be (1,)"),
-        (lambda: plots.surface([[1, 2]], [1, 2], [1, 2]), "values.shape = (1, 2): must be (2, 2)"),
-        (lambda: plots.surface({}, [1], [1]), "values = {}: must be a mapping"),
         (lambda: plots.image_grid([1, 2]), "images.shape = (2,): must be (n, H, W)"),
         (lambda: plots.image_grid(np.zeros((0, 8, 8))), "images.shape = (0, 8, 8): must be (n, H, W)"),
         (lambda: plots.image_grid(np.zeros((1, 8, 8)), columns=0), "columns = 0: must be an integer, 1 or more"),
-        (lambda: plots.bars({}), "measured = {}: must be a mapping"),
-        (lambda: plots.bars({"a": "high"}), "a = 'high': must be numbers"),
-        (lambda: plots.bars({"a": (1, 2, 3)}), "a = (1, 2, 3): must be a number, or a number and its deviation"),
     ],
 )  # fmt: skip
 def test_bad_input_is_one_line_that_names_the_argument(draw, line):
@@ -377,11 +319,12 @@ def test_curves_that_end_close_together_get_a_panel_for_each_method_and_an_axis_
     rounds = [0, 1, 2, 3, 4]
     ends = {label: [0, 50, 80 + i, 85 + i, 90 + i] for i, label in enumerate(labels)}
     curves = {label: pd.DataFrame({"round": rounds, "score": values}) for label, values in ends.items()}
-    assert figures.crowded(curves, "score")
-    assert not figures.crowded({label: curves[label] for label in labels[:7]}, "score")  # seven can be told apart
     far = curves | {"a": pd.DataFrame({"round": rounds, "score": [0, 10, 20, 30, 40]})}
-    assert not figures.crowded(far, "score")
-    axes = figures.families(curves, "score").axes
+    for few in ({label: curves[label] for label in labels[:7]}, far):  # which can be told apart
+        assert len(charts.learning(few, "score")[0].axes) == 1
+    figure, said = charts.learning(curves, "score")
+    assert "IFCA ends at 90.0%, FedAvg ends at 91.0%" in said
+    axes = figure.axes
     titles = ["IFCA", "FedAvg", "LCFed, listing", "λ", "a", "b"]
     assert [panel.get_title(loc="left") for panel in axes] == titles
     assert [t.get_text() for t in axes[2].get_legend().get_texts()] == ["listing", "weak"]
@@ -392,7 +335,7 @@ def test_curves_that_end_close_together_get_a_panel_for_each_method_and_an_axis_
 def test_a_panel_holds_more_curves_than_there_are_kinds_of_lines():
     frame = pd.DataFrame({"round": [0, 1, 2], "score": [0.0, 50, 90]})
     count = len(canvas.DASHES) + 2
-    panel, *_ = figures.families({f"MD-ICFL-2, K = {k}": frame for k in range(1, count + 1)}, "score").axes
+    panel, *_ = charts.families({f"MD-ICFL-2, K = {k}": frame for k in range(1, count + 1)}, "score").axes
     assert [t.get_text() for t in panel.get_legend().get_texts()] == [f"K = {k}" for k in range(1, count + 1)]
     colour, marker = canvas.look("MD-ICFL-2")
     own = panel.lines[count:]  # in front of all curves in grey

@@ -12,7 +12,7 @@ from cflkit import methods
 from cflkit.engine.simulation import Simulation
 from cflkit.workbook import places
 from cflkit.workbook.claims import measured
-from cflkit.workbook.runs import protocols, records
+from cflkit.workbook.runs import protocols, records, results
 
 
 @pytest.fixture
@@ -195,13 +195,13 @@ def test_a_damaged_record_is_named(damage, told, finished, tmp_path, fed):
 def test_two_records_of_one_run_are_refused(tmp_path):
     p = "mdicfl_rotmnist_r100"
     one, other = (record(tmp_path, p, "ifca", 0, accuracy=0.9) for _ in range(2))
-    assert one == other and measured.problems(tmp_path) == [] and measured.measured(p, "ifca", tmp_path)
+    assert one == other and results.problems(tmp_path) == [] and measured.measured(p, "ifca", tmp_path)
     whole = json.loads(one.read_text())
     whole["config"]["evaluate_every"] = 7  # a setting that the protocol does not fix
     twin = one.with_name(f"{records.name(whole)}.json")
     twin.write_text(json.dumps(whole))
     record(tmp_path, p, "ifca", 1, accuracy=0.8)
-    (line,) = measured.problems(tmp_path)
+    (line,) = results.problems(tmp_path)
     assert "two records of one run" in line and one.name in line and twin.name in line
     assert list(measured.measured(p, "ifca", tmp_path).values()) == [1]  # neither is believed
 
@@ -213,10 +213,10 @@ def test_a_record_of_another_configuration_does_not_count(tmp_path):
     for place, key, value in (("local", "lr", 0.2), ("method", "k", 5), ("federation", "clients", 4)):
         other = json.loads(path.read_text())
         other["config"][place][key] = value
-        assert measured.fits(whole) and not measured.fits(other)
+        assert results.fits(whole) and not results.fits(other)
     for key, value in (("rounds", 31), ("participation", 0.5), ("model", "mlp8")):
-        assert not measured.fits(whole | {"config": whole["config"] | {key: value}})
-    assert not measured.fits(whole | {"label": "nobody"}) and not measured.fits(whole | {"protocol": "none"})
+        assert not results.fits(whole | {"config": whole["config"] | {key: value}})
+    assert not results.fits(whole | {"label": "nobody"}) and not results.fits(whole | {"protocol": "none"})
 
 
 def test_a_label_may_have_its_own_rounds(tmp_path, fed):
@@ -270,7 +270,7 @@ def test_outside_of_a_repository_no_commit_is_claimed(monkeypatch, tmp_path):
 
 
 def test_every_stored_record_is_whole_and_no_two_are_of_one_run():
-    assert measured.problems() == []
+    assert results.problems() == []
     assert len(records.load()) == len(list(records.FOLDER.glob("*/*.json")))
 
 

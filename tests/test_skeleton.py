@@ -4,9 +4,9 @@ import re
 
 import pytest
 import reading
+from evidence import CHAPTERS
 
 from cflkit.workbook.chapters import notebooks, parameters
-from cflkit.workbook.claims.evidence import CHAPTERS
 
 COLUMNS = 88
 

@@ -23,7 +23,7 @@ DECKS = sorted(set(PLANS) - {"comparison"})  # whose page is no notebook: its pl
 def dots(name, folder):
     """What shows a paper's measured numbers beside printed ones, in small."""
     figure, _ = canvas.subplots(figsize=(1, 1))
-    return pages.image(f"{name}_dots", figure, "Two < three.", "Measured & printed.", folder / "_generated")
+    return pages.image(f"{name}_dots", (figure, "Two < three."), "Measured & printed.", folder / "_generated")
 
 
 def written(name, part, folder):

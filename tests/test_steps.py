@@ -9,16 +9,17 @@ import subprocess
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
-import histories
 import icons
 import pictures
 import pytest
 import steps
 import torch
+from made import script
 from panel import Panel
 
 from cflkit.workbook import places
 
+histories = script("histories")
 NAMES = list(pictures.PICTURES)
 STATIC = places.BOOK / "_static"
 SVG = "{http://www.w3.org/2000/svg}"

@@ -192,14 +192,18 @@ def barred(names):
 
 # ---------------------------------------------------------------------- claims
 def wanted(kind, part, claim, paper):
-    inf = math.inf
-    if kind == "as_printed":
-        (number,) = [e["value"] for e in entries(paper, claim["numbers"][part["number"]])]
-        return number - part["within"], number + part["within"]
-    return {"more": (part.get("by", 0), inf), "least": (-part.get("within", 0), inf),
-            "above": (part.get("than"), inf), "below": (-inf, part.get("than")),
-            "near": (-part.get("within", 0), part.get("within", 0)),
-            "equals": (part.get("to"), part.get("to"))}[kind]  # fmt: skip
+    """Rivals, and the interval in which the claim wants a - b; a number on the right moves it, and is no rival."""
+    right, centre = part[kind][1], 0
+    rivals = right if isinstance(right, list) else [right]
+    if not isinstance(right, list) and "/" not in str(right):
+        rivals = [""]
+        (centre,) = [right] if not isinstance(right, str) else [
+            e["value"] for e in entries(paper, claim["numbers"][right])]  # fmt: skip
+    if kind == "more":
+        return rivals, centre + part.get("by", 0), math.inf
+    if kind == "less":
+        return rivals, -math.inf, centre
+    return rivals, centre - part.get("within", 0), centre + part.get("within", 0)
 
 
 def holm(chances):
@@ -222,10 +226,8 @@ def judge(paper, claim):
     """The words of a claim's comparisons, by name, and of the claim."""
     words, tests = {}, []
     for what, part in claim.get("parts", {}).items():
-        kind = next(k for k in ("more", "least", "near", "above", "below", "equals", "as_printed") if k in part)
-        a, rivals = (part[kind], [""]) if kind in ("above", "below", "equals", "as_printed") else part[kind]
-        rivals = rivals if isinstance(rivals, list) else [rivals]
-        low, high = wanted(kind, part, claim, paper)
+        kind = next(k for k in ("more", "less", "near") if k in part)
+        a, (rivals, low, high) = part[kind][0], wanted(kind, part, claim, paper)
         names = [a, *filter(None, rivals)]
         beaten = [name for name in rivals if name and gone(name)]
         if not all(map(values, names)) or gone(a) or (claim.get("kind") != "ours" and barred(names)):
@@ -282,4 +284,4 @@ def test_a_verdict_is_what_scipy_makes_of_the_records(paper, claim):
 
 
 def wanted_high(claim, what):
-    return math.inf if {"more", "least", "above"} & set(claim["parts"][what]) else 0.0
+    return math.inf if "more" in claim["parts"][what] else 0.0

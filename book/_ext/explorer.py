@@ -9,12 +9,13 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import evidence
 from docutils import nodes
 from docutils.statemachine import StringList
 from sphinx.util.docutils import SphinxDirective
 
 from cflkit.workbook import places
-from cflkit.workbook.claims import evidence, ledger
+from cflkit.workbook.claims import ledger
 from cflkit.workbook.runs import records, results
 from cflkit.workbook.show import canvas
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from docutils import nodes
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 
-from cflkit.workbook import places
-from cflkit.workbook.claims import findings, papers, schema, verdicts
+from cflkit.workbook import places, strict
+from cflkit.workbook.claims import findings, schema, verdicts
 
 FILE = places.BOOK / "leads.yaml"
 FROM, TO = -7, 10  # points of accuracy that the picture spans
@@ -61,7 +61,7 @@ def leads() -> dict[str, Lead]:
         If a printed number or a record is missing.
     """
     found = {}
-    for paper, entry in papers.read(FILE).items():
+    for paper, entry in strict.read(FILE).items():
         ours, other = (findings.printed(**where) for where in entry["printed"])
         (claim,) = (claim for claim in schema.claims()[paper] if claim.get("main"))
         judged = {(part.a, part.b): part for part in verdicts.judge(paper, claim).findings if part.mean is not None}

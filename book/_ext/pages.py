@@ -1,9 +1,8 @@
 """The book's pages of results, written from data whenever the book is built.
 
 ``cflkit pages`` fills the templates of ``book/templates`` and writes what pages include (``book/_generated``): for
-each paper what was found, its claims with their verdicts, a figure of measured beside
-printed, and its tables; the ledger of everything; and how fast the engine is. What has no record yet reads "not yet
-measured".
+each paper its claims with their verdicts, a figure of measured beside printed, and its tables; the ledger of
+everything; and how fast the engine is. What has no record yet reads "not yet measured".
 """
 
 import json
@@ -12,29 +11,31 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 
+import charts
 import diagrams
+import evidence
 import jinja2
 import pandas as pd
 import pictures
 import reading
 import status
 import steps
-from matplotlib.figure import Figure
+from evidence import CHAPTERS
 
 from cflkit.workbook import places
 from cflkit.workbook.chapters import notebooks
-from cflkit.workbook.claims import attributes, evidence, figures, ledger, released
-from cflkit.workbook.claims.evidence import CHAPTERS
-from cflkit.workbook.claims.ledger import Row, number
-from cflkit.workbook.runs import protocols, records
+from cflkit.workbook.claims import ledger, papers, schema, verdicts
+from cflkit.workbook.claims.ledger import Row
+from cflkit.workbook.claims.measured import Measured, measured, number
+from cflkit.workbook.runs import protocols, records, results
 from cflkit.workbook.show import plots
 
 OUT = places.BOOK / "_generated"
 TEMPLATES = places.BOOK / "templates"
 BENCHMARKS = places.ROOT / "benchmarks" / "results"
 MISSING = "not yet measured"
-BESIDE = 1, 3, 4  # the columns of a table that set a number beside the printed one
-EACH = "claims", "dots", "tables"  # what a paper has of its own
+ACCURACY = "accuracy [%]"
+GROUPS = ["groups", "with_clusters", "with_labels"]  # what book/measure/groups.py measures
 MINUS = re.compile(r"(?<![\w`/.-])-(?=\d)")  # a hyphen that is a sign
 NUMBER = re.compile(r"[-+−]?[\d.,]+( ± [\d.]+)?%?|–|")
 
@@ -54,13 +55,14 @@ def write(folder: Path = records.FOLDER, out: Path = OUT, benchmarks: Path = BEN
     plots.use_style()
     places.need_folder("out", out)
     templates = environment(folder, out, benchmarks)
-    for paper in CHAPTERS:
-        for name in EACH:
-            own = [f"{paper}_{name}.md.jinja", f"{name}.md.jinja"]  # a paper may have a template of its own
-            _write(out / f"{paper}_{name}.md", typeset(templates.select_template(own).render(paper=paper)))
-    for name in ("common_tables", "ledger", "performance", "status", "cite"):
-        _write(out / f"{name}.md", typeset(templates.get_template(f"{name}.md.jinja").render()))
-    _write(out / "printed_numbers.csv", evidence.numbers_csv(folder))
+    pages = {f"{paper}_{kind}": (f"{kind}.md.jinja", paper) for kind in ("dots", "tables") for paper in CHAPTERS}
+    rest = "common_tables", "ledger", "performance", "status", "cite"
+    pages |= {name: (f"{name}.md.jinja", "ours") for name in rest}
+    with results.unchanged():
+        for name, (template, paper) in pages.items():
+            own = [f"{name}.md.jinja", template]  # a paper may have a template of its own
+            _write(out / f"{name}.md", typeset(templates.select_template(own).render(paper=paper)))
+        _write(out / "printed_numbers.csv", evidence.numbers_csv(ledger.coverage(folder)))
     for path in notebooks.chapters():
         _write(out / f"{path.stem}_time.md", reading.told(path))
     for name in diagrams.described():
@@ -73,82 +75,76 @@ def environment(folder: Path, out: Path, benchmarks: Path = BENCHMARKS) -> jinja
     """Make the templates of the book, with all that they may call; the parameters are those of :func:`write`."""
     templates = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
-        extensions=["jinja2.ext.do"],
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
     )
-    templates.filters |= {"cell": cell, "mean": lambda values: sum(values) / len(values)}
-    of_folder: list[Callable] = [tables, beside, covered, states, by_setting, over, stored]
-    of_folder += [evidence.claims, evidence.bar, evidence.newer, evidence.gap]
-    of_folder += [status.runs, status.repeated, ledger.tally, ledger.totals, ledger.problems]
+    templates.filters["cell"] = cell
+    of_folder: list[Callable] = [
+        clusters, commands, compared_rows, covered, deciding, domains, first, found_groups, numbers, settings,
+        states, stored, tables, tuned, evidence.bar, evidence.explained, evidence.lines, evidence.newer,
+        status.runs, status.repeated, ledger.problems, ledger.totals, measured,
+    ]  # fmt: skip
     templates.globals |= {call.__name__: partial(call, folder=folder) for call in of_folder}
+    own = [cards, grid, listed, released, status.built, status.citation, status.compared]
+    templates.globals |= {call.__name__: call for call in own}
     templates.globals |= {
-        "missing": MISSING,
-        "links": links,
-        "number": number,
-        "released_cells": released.cells,
-        "cards": cards,
-        "grid": grid,
-        "kinds": evidence.KINDS,
-        "corrections": ledger.corrections,
-        "built": status.built,
-        "compared": status.compared,
-        "citation": status.citation,
-        "chapters": CHAPTERS,
-        "not_run": not_run,
-        "printed": ledger.printed,
-        "protocols": protocols.protocols,
-        "rows": partial(ledger.rows, folder=folder),
-        "lacking": partial(ledger.missing, folder=folder),
-        "measured": partial(ledger.measured, folder=folder),
-        "machines": machines,
         "benchmarks": partial(measurements, folder=benchmarks),
+        "chapters": CHAPTERS,
+        "charts": charts,
+        "corrections": schema.corrections,
+        "left_out": schema.left_out,
         "image": partial(image, out=out),
-        "unseen": figures.unseen,
-        "sweep": figures.sweep,
-        "best": figures.best,
-        "counts": figures.counts,
-        "dots": figures.dots,
-        "printed_beside": figures.printed_beside,
-        "printed_rows": attributes.printed_rows,
-        "lines": figures.lines,
+        "kinds": evidence.KINDS,
+        "missing": MISSING,
+        "printed": papers.printed,
     }
     return templates
 
 
 def _write(path: Path, text: str) -> None:
-    with places.writing(path):
-        path.write_text(text, "utf-8")
+    with places.atomic_write(path) as part:
+        part.write_text(text, "utf-8")
 
 
+# ---------------------------------------------------------------------- Markdown
 def typeset(text: str) -> str:
     """Set hyphens before numbers as minus signs, and keep a number and its deviation in one line."""
     return MINUS.sub("−", text).replace(" ± ", "\u00a0±\u00a0")
 
 
-def image(name: str, figure: Figure, alt: str, caption: str, out: Path) -> str:
-    """Save a figure and return the Markdown that shows it, numbered, as ``fig-NAME``."""
-    with places.writing(out / f"{name}.png"):
-        figure.savefig(out / f"{name}.png", dpi=150, metadata={"Software": None})
+def image(name: str, drawn: charts.Drawn, caption: str, out: Path) -> str:
+    """Save a figure and return the Markdown that shows it, numbered, as ``fig-NAME``; say so if there is none."""
+    if drawn is None:
+        return f"{MISSING.capitalize()}.\n"
+    figure, alt = drawn
+    with places.atomic_write(out / f"{name}.png") as part:
+        figure.savefig(part, dpi=150, format="png", metadata={"Software": None})
     label = f"fig-{name.replace('_', '-')}"
     width = 105 * figure.get_figwidth()  # pixels that make the letters as high as those of the text
     options = f":name: {label}\n:alt: {alt}\n:width: {width:.0f}px"
     return f"```{{figure}} _generated/{name}.png\n{options}\n\n{caption}\n```\n"
 
 
-def grid(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """Write a table; a column of numbers is set to the right."""
+def grid(header: Sequence[str], rows: Iterable[Sequence], none: str = f"{MISSING.capitalize()}.") -> str:
+    """Write a table; a column of numbers is set to the right. Without a row it says `none`."""
     rows = [[*map(str, row)] for row in rows]
+    if not rows:
+        return f"{none}\n"
     right = [all(NUMBER.fullmatch(row[i]) or row[i] == MISSING for row in rows) for i in range(len(header))]
-    lines = [header, ["---:" if r and rows else "---" for r in right], *rows]
+    lines = [header, ["---:" if r else "---" for r in right], *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
-def cards(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def cards(header: Sequence[str], rows: Iterable[Sequence]) -> str:
     """Write a table whose rows are cards on a phone: its first column says what the others are about."""
     return f"::::{{div}} cfl-cards\n\n{grid(header, rows)}\n::::\n"
+
+
+def listed(entries: Iterable[dict], keys: Sequence[str]) -> list[list]:
+    """Give entries of a file as rows of a table."""
+    return [[CHAPTERS.get(entry[key], entry[key]) for key in keys] for entry in entries]
 
 
 def cell(value) -> str:
@@ -158,205 +154,268 @@ def cell(value) -> str:
     return f"{value:.3g}" if isinstance(value, float) else f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def machines(runs: Sequence[dict]) -> str:
-    """Say on what, for how long and from which commit runs were made."""
-    where = sorted({r["provenance"]["card"] or r["provenance"]["machine"]["processor"] for r in runs})
-    made = sorted({evidence.commit(r) for r in runs})
-    minutes = sum(r["provenance"]["seconds"] for r in runs) / 60
-    kind = ", ".join(sorted({r["config"]["dtype"] for r in runs}))
-    return (f"{len(runs)} run{'s' * (len(runs) > 1)} on {', '.join(where)}, {kind}, {minutes:.0f} minutes in all; "
-            f"commit {', '.join(made)}.")  # fmt: skip
-
-
 def measurements(kind: str, folder: Path = BENCHMARKS) -> list[dict]:
     """Load all results of one script of ``benchmarks``, a machine each."""
     return [json.loads(file.read_text()) for file in sorted(folder.glob(f"{kind}-*.json"))]
 
 
-def stored(name: str, folder: Path) -> dict | None:
-    """Load a file beside the run records, or None if it is not there."""
-    return json.loads((folder / name).read_text()) if (folder / name).exists() else None
+def stored(name: str, folder: Path) -> dict:
+    """Load what a script of ``book/measure`` left beside the run records; nothing where it is not there."""
+    blank = {"rows": [], "correlation": {}, "accuracy": float("nan"), "tested": MISSING, "pictures": MISSING}
+    made = {"provenance": {"date": MISSING, "commit": MISSING}}
+    return json.loads((folder / name).read_text()) if (folder / name).exists() else blank | made
 
 
-# ---------------------------------------------------------------------- tables
+# ---------------------------------------------------------------------- the ledger
+def numbers(folder: Path) -> list[ledger.Coverage]:
+    """Give what became of every printed accuracy that was measured."""
+    return [one for one in ledger.coverage(folder) if one.values and "percent" in one.entry["metric"]]
+
+
+def covered(folder: Path) -> Iterator[list]:
+    """Count what became of each paper's printed numbers."""
+    every = ledger.coverage(folder)
+    for paper, title in CHAPTERS.items():
+        mine = [one for one in every if one.entry["paper"] == paper]
+        states = [one.state for one in mine]
+        firm, early = sum(one.firm for one in mine), sum(one.early for one in mine)
+        yield [title, len(mine), states.count(ledger.MEASURED), firm, early, states.count(ledger.RUNNABLE),
+               states.count(ledger.NOT_RUN)]  # fmt: skip
+
+
 def states(folder: Path) -> Iterator[tuple[str, ...]]:
     """Say of every table what it lacks, and what that costs."""
-    for name, spec in ledger.tables().items():
+    for name, spec in schema.tables().items():
         lacking = ledger.missing(name, folder=folder)
         wanted = len({row["label"] for row in spec["rows"].values()}) * spec.get("extended", spec["seeds"])
         hours, gpu = sum(m.minutes for m in lacking) / 60, sum(m.gpu_minutes for m in lacking)
         linked = spec["paper"] in CHAPTERS or len(lacking) < wanted  # without a run the comparison shows no table
         title = f"[{spec['title']}](table-{name})" if linked else spec["title"]
-        yield (title, f"{wanted - len(lacking)} of {wanted}", f"{hours:.1f}",
-               f"{gpu:.0f}", f"`{name}`")  # fmt: skip
+        yield title, f"{wanted - len(lacking)} of {wanted}", f"{hours:.1f}", f"{gpu:.0f}", f"`{name}`"
 
 
-def covered(folder: Path) -> Iterator[list[str]]:
-    """Count what became of each paper's printed numbers."""
-    numbers = ledger.coverage(folder)
-    for paper, title in CHAPTERS.items():
-        mine = [number for number in numbers if number.entry["paper"] == paper]
-        states = [number.state for number in mine]
-        done, early = [n for n in mine if n.state == ledger.MEASURED], sum(n.early for n in mine)
-        firm = sum(n.seeds >= ledger.SEEDS and not n.early for n in done)
-        yield [title, *map(str, (len(mine), len(done), firm, early, states.count(ledger.RUNNABLE),
-                                 states.count(ledger.NOT_RUN)))]  # fmt: skip
+# ---------------------------------------------------------------------- tables
+def tables(paper: str, folder: Path) -> list[dict]:
+    """Give all tables of a paper, measured beside printed, as the templates write them."""
+    return [_table(name, spec, [*ledger.rows(name, folder)], folder)
+            for name, spec in schema.tables().items() if spec["paper"] == paper]  # fmt: skip
 
 
-def not_run() -> list[tuple[str, ...]]:
-    """List what no table faces, and why."""
-    return [(CHAPTERS[out["paper"]], out["item"], out["because"]) for out in ledger.left_out()]
+def runs_of(name: str, folder: Path) -> list[dict]:
+    """Give the runs of a table, each once."""
+    of = [run for row in ledger.rows(name, folder) if row.measured for run in row.measured.runs]
+    return list({(run["label"], run["seed"]): run for run in of}.values())
 
 
-def tables(paper: str, folder: Path) -> Iterator[dict]:
-    """Give all tables of a paper, measured beside printed, as the template writes them."""
-    for name, spec in ledger.tables().items():
-        if spec["paper"] == paper:
-            yield _table(name, spec, list(ledger.rows(name, folder)), folder)
-
-
-def beside(paper: str, folder: Path) -> dict[str, list[Row]]:
-    """Give the rows of a paper's tables of accuracy, by title, that stand beside printed ones, most seeds first.
-
-    The first table is the figure that a chapter opens with; all of them are one on the page of results.
-    """
-    shown = {}
-    for name, spec in ledger.tables().items():
-        if spec["paper"] == paper and spec["metric"].startswith("accuracy"):
-            rows = [r for r in ledger.rows(name, folder) if r.measured and r.measured.percent(r.metric)]
-            if sum(row.printed is not None for row in rows) > 1:
-                shown[spec["title"]] = rows
-    seeds = {title: max(len(row.measured.runs) for row in rows) for title, rows in shown.items()}
-    return {title: shown[title] for title in sorted(shown, key=seeds.get, reverse=True)}
+def commands(paper: str, folder: Path) -> Iterator[list[str]]:
+    """Say of every table of a paper that has runs on what, for how long and from which commits they were made."""
+    for name, spec in schema.tables().items():
+        if spec["paper"] == paper and (runs := runs_of(name, folder)):
+            made = [run["provenance"] for run in runs]
+            where = sorted({m["card"] or m["machine"]["processor"] for m in made})
+            commits = sorted({(m["commit"] or "unknown") + " (changed)" * bool(m.get("changed")) for m in made})
+            kinds = sorted({run["config"]["dtype"] for run in runs})
+            hours = f"{sum(m['seconds'] for m in made) / 3600:.1f}"
+            yield [f"[{spec['title']}](table-{name})", f"`{name}`", str(len(runs)), hours,
+                   ", ".join(where + kinds), ", ".join(commits)]  # fmt: skip
 
 
 def _table(name: str, spec: dict, rows: list[Row], folder: Path) -> dict:
-    skewed, also = any(_own(row) for row in rows), spec.get("also", [])
-    printed = any(row.printed is not None for row in rows)
-    lines = [_line(row, spec["tolerance"], skewed, also) for row in rows]
-    extra = [*(["own label mix"] if skewed else []), *(metric.replace("ari", "ARI") for metric in also)]
-    runs = list({(r["label"], r["seed"]): r for row in rows if row.measured for r in row.measured.runs}.values())
-    header = ["method", "printed", "measured", "beside print", "difference", *extra, "seeds", "rounds"]
-    if not printed and not any(line[BESIDE[1]] for line in lines):  # nor has one diverged, which stands there
-        header, *lines = ([text for at, text in enumerate(line) if at not in BESIDE] for line in [header, *lines])
+    protocol = protocols.protocols()[spec["protocol"]]
+    runs = runs_of(name, folder)
+    few = any(len(row.measured.runs) < spec["seeds"] for row in rows if row.measured)
+    early = verdicts.too_early(spec["protocol"], folder) if runs else ""
+    said = [f"**Too early**: {early}." * bool(early),
+            f"**Not complete**: not all of the {spec['seeds']} planned seeds have run." * few, spec.get("note", "")]
     return {
         "name": name,
         "spec": spec,
-        "header": header,
-        "printed": printed,
-        "lines": lines,
+        "note": " ".join(filter(None, said)),
+        "grid": _grid(spec, rows),
         "runs": runs,
-        "few": any(len(row.measured.runs) < spec["seeds"] for row in rows if row.measured),
-        "lacking": bool(ledger.missing(name, folder=folder)),
-        "early": ledger.too_early(spec["protocol"], folder) if runs else "",
-        "assumed": protocols.protocols()[spec["protocol"]]["assumed"],
-        "since": protocols.protocols()[spec["protocol"]]["since"],
-        "search": protocols.protocols()[spec["protocol"]].get("search", []),
+        "assumed": [*protocol["assumed"], f"These settings have stood since {protocol['since']}."],
+        "search": list(_search(protocol.get("search", []))),
         "trace": list(_trace(rows)),
-        "curves": _curves(rows) if len(runs) > 1 and spec["metric"] == "accuracy" else None,
+        "curves": partial(_curves, rows if len(runs) > 1 and spec["metric"] == "accuracy" else []),
     }
+
+
+def _grid(spec: dict, rows: Sequence[Row]) -> str:
+    """Set a table's measured numbers beside the printed ones; a column that nothing fills is left out."""
+    lines = [_line(row, spec) for row in rows]
+    frame = pd.DataFrame(lines, index=[row.name for row in rows]).fillna("–")
+    if all(row.printed is None for row in rows) and not frame["beside print"].any():  # nor has one diverged
+        frame = frame.drop(columns=["printed", "beside print", "difference"])
+    if "own label mix" in frame and (frame["own label mix"] == "–").all():
+        frame = frame.drop(columns="own label mix")
+    return grid(["method", *frame.columns], frame.reset_index().to_numpy())
+
+
+def _line(row: Row, spec: dict) -> dict[str, str]:
+    """Give a row's cells by column."""
+    values = list(row.values.values())
+    gap = [value - row.printed for value in values] if row.printed is not None else []
+    beside = verdicts.agreement(values, row.printed, spec["tolerance"]) if gap else ""
+    if values and any(run["final"].get("diverged") for run in row.measured.runs):
+        beside = "diverged"
+    line = {
+        "printed": "–" if row.printed is None else f"{row.printed:.2f}",
+        "measured": number(values) if values else MISSING,
+        "beside print": beside,
+        "difference": number(gap, sign=True) if gap else "–",
+        "own label mix": "–",
+    }
+    model = "personal_" if row.metric.startswith("personal_") else ""  # of whichever model the row scores
+    others = {metric.replace("ari", "ARI"): model + metric for metric in spec.get("also", [])}
+    if row.metric.endswith("accuracy"):
+        others["own label mix"] = row.metric.replace("accuracy", "own_accuracy")
+    for title, metric in others.items():
+        found = row.measured.percent(metric) if values else []
+        line[title] = number(found) if found else "–"
+    size = (str(len(values)), str(row.measured.rounds)) if values else ("–", "–")
+    return line | dict(zip(("seeds", "rounds"), size, strict=True))
 
 
 def _trace(rows: Sequence[Row]) -> Iterator[tuple[str, ...]]:
     """Give every seed's number with its run record."""
     for row in rows:
-        linked = row.measured and links(row.measured, row.metric)
+        runs = row.measured.runs if row.measured else []
+        files = {run["seed"]: f"results/{run['protocol']}/{records.name(run)}.json" for run in runs}
+        linked = [f"{seed}: {{download}}`{value:.2f} <{files[seed]}>`" for seed, value in row.values.items()]
         if linked:
-            yield row.name, f"`{row.label}`, `{row.metric}`", linked
+            yield row.name, f"`{row.label}`, `{row.metric}`", ", ".join(linked)
 
 
-def links(measured: ledger.Measured, metric: str) -> str:
-    """List the numbers of all seeds, each a link to its run record."""
-    files = {r["seed"]: f"results/{r['protocol']}/{records.name(r)}.json" for r in measured.runs}
-    values = measured.values(metric).items()
-    return ", ".join(f"{seed}: {{download}}`{value:.2f} <{files[seed]}>`" for seed, value in values)
+def _search(search: Sequence[dict]) -> Iterator[tuple]:
+    """Give the readings that were tried on a baseline, before the protocol was frozen."""
+    for tried in search:
+        found = ", ".join(f"{value:.2f} at {at}" for at, value in tried["found"].items())
+        reading = f"**{tried['reading']}**, chosen {tried['chosen']}" if tried.get("chosen") else tried["reading"]
+        yield reading, f"`{tried['label']}`", tried.get("seed", 0), found
 
 
-def _own(row: Row) -> dict[int, float]:
-    """Give the score on clients' own label mix, where it was taken besides the class-balanced one."""
-    if row.measured is None or not row.metric.endswith("accuracy"):
-        return {}
-    return row.measured.values(row.metric.replace("accuracy", "own_accuracy"))
-
-
-def _line(row: Row, tolerance: float, skewed: bool, also: Sequence[str]) -> list[str]:
-    beside = "–" if row.printed is None else f"{row.printed:.2f}"
-    values = list(row.measured.values(row.metric).values()) if row.measured else []
-    if not values:
-        return [row.name, beside, MISSING, "", "–", *(["–"] * (skewed + len(also))), "–", "–"]
-    own = list(_own(row).values())
-    model = "personal_" if row.metric.startswith("personal_") else ""  # of whichever model the row scores
-    besides = [row.measured.percent(model + metric) for metric in also]
-    others = [number(percent) if percent else "–" for percent in besides]
-    gap = None if row.printed is None else [v - row.printed for v in values]
-    word = "" if gap is None else ledger.agreement(values, row.printed, tolerance)
-    if any(run["final"].get("diverged") for run in row.measured.runs):
-        word = "diverged"
-    mix, off = number(own) if own else "–", "–" if gap is None else number(gap, sign=True)
-    size = str(len(values)), str(row.measured.rounds)
-    return [row.name, beside, number(values), word, off, *([mix] * skewed), *others, *size]
-
-
-def _curves(rows: Sequence[Row]) -> dict | None:
+def _curves(rows: Sequence[Row]) -> tuple[charts.Drawn, str] | None:
     """Draw the learning curves of a table's rows, where there are points between the first and the last."""
-    curves = {}
-    for row in rows:
-        series = [pd.DataFrame(r["rounds"]) for r in row.measured.runs] if row.measured else []
-        if series and row.metric in series[0] and series[0][row.metric].notna().sum() > 2:
-            curves[row.name] = pd.concat([s.assign(**{"accuracy [%]": 100 * s[row.metric]}) for s in series])
-    if not curves:
-        return None
-    split = figures.crowded(curves, "accuracy [%]")
-    return {
-        "figure": (figures.families if split else plots.learning_curves)(curves, "accuracy [%]"),
-        "split": split,
-        "ends": [f"{n} ends at {_end(c):.1f}%" for n, c in curves.items()],
-        "band": not split and any(c["round"].duplicated().any() for c in curves.values()),
-        "rest": [row.name for row in rows if row.measured and row.name not in curves],
-    }
+    curves, rest = {}, []
+    for row in (row for row in rows if row.measured):
+        frame = pd.concat([pd.DataFrame(run["rounds"]) for run in row.measured.runs])
+        if row.metric in frame and frame.groupby("round")[row.metric].count().astype(bool).sum() > 2:
+            scored = frame.assign(**{ACCURACY: 100 * frame[row.metric]})
+            curves[row.name] = scored[["round", ACCURACY]].dropna()
+        else:
+            rest.append(row.name)
+    short = f" Scored after the last round alone, so not drawn: {', '.join(rest)}." if rest else ""
+    said = f"Accuracy over the rounds, mean over the seeds.{short}"
+    return (charts.learning(curves, ACCURACY), said) if curves else None
 
 
-def _end(curve: pd.DataFrame) -> float:
-    """Give the mean over the seeds in the last round that was scored."""
-    known = curve.dropna(subset="accuracy [%]")
-    return known.loc[known["round"] == known["round"].max(), "accuracy [%]"].mean()
+# ---------------------------------------------------------------------- what a chapter opens with
+def deciding(paper: str, folder: Path) -> tuple[str, list[Row]]:
+    """Give the title and the rows of the table that a chapter opens with: those that decide its main claim.
+
+    It is the table of accuracy with most seeds beside print. If no claim is about it, all printed rows decide.
+    """
+    found = []
+    for name, spec in schema.tables().items():
+        if spec["paper"] == paper and spec["metric"].startswith("accuracy"):
+            rows = [row for row in ledger.rows(name, folder) if row.values]
+            if sum(row.printed is not None for row in rows) > 1:
+                found.append((max(len(row.values) for row in rows), spec, rows))
+    if not found:
+        return "", []
+    _, spec, rows = max(found, key=lambda one: one[0])
+    (claim,) = (claim for claim in schema.claims()[paper] if claim.get("main"))
+    asked = {schema.split(name)[:2] for name in schema.cells(claim)}
+    decide = [row for row in rows if (spec["protocol"], row.label) in asked]
+    return spec["title"], decide if len(decide) > 1 else [row for row in rows if row.printed is not None]
 
 
-# ---------------------------------------------------------------------- what a hyper-parameter does
-def by_setting(
-    settings: dict[str, str], method: str, over: str, split: str, kinds: Sequence[str], folder: Path
-) -> dict[str, dict[tuple[str, float], ledger.Measured]]:
-    """Gather the runs of a method over two of its parameters, for each of several protocols.
+# ---------------------------------------------------------------------- what some pages have of their own
+def settings(named: dict[str, str], method: str, folder: Path, only: str = "") -> pd.DataFrame:
+    """Join the runs of a method in several protocols with its parameters: a row for each run and metric.
 
     Parameters
     ----------
-    settings : dict of str to str
-        Protocols by the title they get; those without any run are left out.
+    named : dict of str to str
+        Protocols by the title they get.
     method : str
         Name of the method.
-    over, split : str
-        The parameters: a number, and one of `kinds`, the first of which is meant where a protocol names none.
-    kinds : sequence of str
-        A run at 0 counts for all of them, because they differ in nothing there.
     folder : Path
         Where the run records are.
+    only : str
+        Labels that set this parameter and no other; all of them if empty.
     """
-    gathered: dict[str, dict] = {}
-    for title, protocol in settings.items():
-        for label, chosen in protocols.protocols()[protocol]["methods"].items():
-            runs = ledger.measured(protocol, label, folder) if chosen["name"] == method else None
-            if runs is not None:
-                for kind in kinds if chosen[over] == 0 else [chosen.get(split, kinds[0])]:
-                    gathered.setdefault(title, {})[kind, chosen[over]] = runs
-    return gathered
+    labels = [{"setting": title, "protocol": protocol, "label": label, **chosen}
+              for title, protocol in named.items()
+              for label, chosen in protocols.protocols()[protocol]["methods"].items()
+              if chosen["name"] == method and (not only or set(chosen) == {"name", only})]  # fmt: skip
+    return pd.DataFrame(labels).merge(results.frame(folder), on=["protocol", "label"])
 
 
-def over(protocol: str, parameter: str, metric: str, folder: Path) -> dict[float, float]:
-    """Give a metric's mean over the seeds for each value of the only parameter that a label sets."""
-    means = {}
-    for label, chosen in protocols.protocols()[protocol]["methods"].items():
-        runs = ledger.measured(protocol, label, folder) if set(chosen) == {"name", parameter} else None
-        if runs is not None:
-            values = runs.values(metric).values()
-            means[chosen[parameter]] = sum(values) / len(values)
-    return means
+def first(named: dict[str, str], label: str, folder: Path) -> dict[str, Measured]:
+    """Give the runs of a label in several protocols, where there are any."""
+    return {title: m for title, protocol in named.items() if (m := measured(protocol, label, folder))}
+
+
+def clusters(named: dict[str, str], true: Sequence[int], folder: Path) -> Iterator[list]:
+    """Say how many clusters StoCFL found in each of several protocols, beside the true number."""
+    for (title, protocol), truth in zip(named.items(), true, strict=True):
+        found = [title, truth, MISSING, "–", "–", "–", "–"]
+        if m := measured(protocol, "stocfl", folder):
+            first, listed = m.runs[0], ", ".join(f"{run['final']['clusters']}" for run in m.runs)
+            found[2:] = listed, f"{first['final']['ari']:.2f}", charts.unseen(first), len(m.runs), m.rounds
+        yield found
+
+
+def compared_rows(table: str, folder: Path) -> Iterator[list[str]]:
+    """Set FeSEM with four centres beside each baseline of a table, by four scores, with as many local passes."""
+    for row in ledger.rows(table, folder):
+        apart = row.name.startswith("FeSEM") or row.name == "FedSGD" or "equal passes" in row.name
+        if row.measured and row.printed and not apart:
+            four = "FeSEM(4)" if row.name == "Robust(TKM)" else "FeSEM(4), 59 rounds"
+            scores = (f"{table}{end}" for end in ("", "-macro", "-micro-f1", "-macro-f1"))
+            yield [row.name, four, *(evidence.gap(scored, four, row.name, folder) for scored in scores)]
+
+
+def released(rows: Sequence[dict]) -> Iterator[list[str]]:
+    """Give both of FeSEM's scores, a line for each seed, in percent."""
+    for row in rows:
+        each = ", ".join(f"{100 * value:.1f} ({n})" for value, n in zip(row["each"], row["members"], strict=True))
+        scores = (row[name] for name in ("own_micro", "micro", "mean", "own_macro", "macro"))
+        yield [f"{row['seed']}", *(f"{100 * value:.2f}" for value in scores), each]
+
+
+def domains(table: str, folder: Path) -> Iterator[list]:
+    """Say of each run of FedCG in a table what its domains came to, and what it sends beside FedAvg."""
+    basis = measured(schema.tables()[table]["protocol"], "fedavg", folder)
+
+    def sent(run: dict) -> int:
+        return run["rounds"][1]["down"] + run["rounds"][1]["up"]
+
+    for row in ledger.rows(table, folder):
+        for run in row.measured.runs if row.measured and "lam" in row.measured.runs[0]["final"] else []:
+            final, parted = run["final"], [r["round"] for r in run["rounds"] if r.get("largest_share", 1) < 1]
+            whole = max(parted, default=0) + 1
+            yield [row.name, run["seed"], f"{100 * final['largest_share']:.1f}",
+                   whole if whole <= run["config"]["rounds"] else "–", f"{final['lam'][-1]:.2f}",
+                   f"{sent(run) / sent(basis.runs[0]):.1f}" if basis else "–"]  # fmt: skip
+
+
+def found_groups(folder: Path) -> Iterator[list]:
+    """Give what the first groups follow, mean over the seeds, as ``book/measure/groups.py`` left it."""
+    frame = pd.DataFrame(stored("groups.json", folder)["rows"], columns=["protocol", "label", "changed", *GROUPS])
+    frame["tau"] = [changed.get("tau", 0) for changed in frame.changed]
+    for protocol, title in (("common_rot_r20", "turned images"), ("common_rot_skew_r20", "turned, uneven labels")):
+        means = frame[frame.protocol == protocol].groupby(["label", "tau"])[GROUPS].mean()
+        for (label, tau), (groups, true, labels) in means.iterrows():
+            name = f"{label}, τ = {tau:g}" if tau else label
+            yield [title, name, f"{groups:.1f}", f"{true:.2f}", f"{labels:.2f}"]
+
+
+def tuned(protocol: str, folder: Path) -> Iterator[list[str]]:
+    """Give the held-out accuracy of every setting that was tried."""
+    for label, method in protocols.protocols()[protocol]["methods"].items():
+        if run := measured(protocol, label, folder):
+            chosen = ", ".join(f"{key} = {value}" for key, value in method.items() if key != "name")
+            metric = "personal_accuracy" if label.startswith(("ditto", "lcfed")) else "accuracy"
+            yield [f"`{label}`", chosen, number(run.percent(metric))]

@@ -1,12 +1,14 @@
 """What each chapter's step-through shows: charts and sentences, made from a saved history."""
 
+import json
 import math
 from collections import Counter
 
-import histories
 import numpy as np
 from panel import Panel
 from steps import Frame, Steps
+
+from cflkit.workbook import places
 
 PERCENT = [(0, "0"), (0.25, "25"), (0.5, "50"), (0.75, "75"), (1, "100")]
 
@@ -39,6 +41,11 @@ CAPTIONS = {
 }
 
 
+def _history(chapter: str) -> dict:
+    """Load what ``book/measure/histories.py`` has run for a chapter."""
+    return json.loads((places.BOOK / "histories" / f"{chapter}.json").read_text("utf-8"))
+
+
 def span(values, margin: float = 0.06) -> tuple[float, float]:
     """From the least to the largest value, with a margin."""
     low, high = min(values), max(values)
@@ -48,7 +55,7 @@ def span(values, margin: float = 0.06) -> tuple[float, float]:
 # ---------------------------------------------------------------------- StoCFL
 def stocfl() -> Steps:
     """Slide the threshold: fingerprints merge; beside them the two ways to train the global model."""
-    history = histories.load("stocfl")
+    history = _history("stocfl")
     frames = [_threshold(frame, history) for frame in history["frames"]]
     return Steps(
         caption=CAPTIONS["stocfl"],
@@ -78,14 +85,15 @@ def _threshold(frame: dict, history: dict) -> Frame:
     ends = [100 * frame[update]["accuracy"][-1] for update in ("parallel", "chained")]
     alone = sum(size == 1 for size in members.values())
     count = f"{len(members)} cluster{'s' * (len(members) > 1)}" + f", {alone} of them a single client" * (alone > 0)
-    says = (f"{count}; there are 4 rotations. After {histories.ROUNDS} rounds the cluster models reach "
+    last = len(frame["parallel"]["accuracy"]) - 1
+    says = (f"{count}; there are 4 rotations. After {last} rounds the cluster models reach "
             f"{ends[0]:.0f}% with the listing's parallel update, {ends[1]:.0f}% with the chained one.")  # fmt: skip
     return Frame([prints, *curves], says, [str(len(members)), *(f"{end:.1f}" for end in ends)])
 
 
 def _curves(title: str, scores: dict) -> Panel:
     """Draw the learning curves of cluster models and global model."""
-    last = histories.ROUNDS
+    last = len(scores["accuracy"]) - 1
     panel = Panel(title, (0, last), (0, 1), 155, 220, "round", [(0, "0"), (last, str(last))], PERCENT)
     panel.line(list(enumerate(scores["global_accuracy"])), "dashed")
     panel.line(list(enumerate(scores["accuracy"])), "a strong")
@@ -95,7 +103,7 @@ def _curves(title: str, scores: dict) -> Panel:
 # ---------------------------------------------------------------------- FeSEM
 def fesem() -> Steps:
     """Step through rounds: clients walk towards the bisector, from the centre or from where they stood."""
-    history = histories.load("fesem")
+    history = _history("fesem")
     ways = {"start at the centre, as listed": history["centre"], "go on from the own model": history["personal"]}
     crossing = [i for i, moved in enumerate(history["personal"][1]["moved"]) if moved]
     one = next(i for i in crossing if not any(row["moved"][i] for row in history["centre"]))
@@ -137,7 +145,7 @@ def _walk(rounds: list[dict], t: int, one: int) -> Frame:
 # ---------------------------------------------------------------------- foundations
 def foundations() -> Steps:
     """Slide the skew of the labels: what clients hold, and what one model for all is worth to them."""
-    rows = histories.load("foundations")["frames"]
+    rows = _history("foundations")["frames"]
     return Steps(
         caption=CAPTIONS["foundations"],
         axis="concentration α", labels=[f"{row['alpha']:g}" for row in rows], variants=[""],
@@ -173,7 +181,7 @@ def _mix(rows: list[dict], now: int) -> Frame:
 # ---------------------------------------------------------------------- MD-ICFL
 def mdicfl() -> Steps:
     """Step from noise to samples, then to the means of the samples and of the digits."""
-    history = histories.load("mdicfl")
+    history = _history("mdicfl")
     frames = [_search(history["frames"], k) for k in range(len(history["frames"]))]
     last = history["frames"][-1]
     likeness = f"{last['like']:.2f}"
@@ -230,7 +238,7 @@ def _sure(frames: list[dict], now: dict) -> Panel:
 # ---------------------------------------------------------------------- LCFed
 def lcfed() -> Steps:
     """Step through rounds: accuracy over both pulls, of personal models or of the centres."""
-    history = histories.load("lcfed")
+    history = _history("lcfed")
     shown = {"personal models": "personal_accuracy", "cluster centres (served)": "accuracy"}
     frames = [[_surface(history, name, k) for k in range(len(history["rounds"]))] for name in shown.values()]
     return Steps(
@@ -269,7 +277,7 @@ def _surface(history: dict, name: str, now: int) -> Frame:
 # ---------------------------------------------------------------------- FedCG
 def fedcg() -> Steps:
     """Step through rounds: in which domains the teacher puts images of the four rotations."""
-    history = histories.load("fedcg")
+    history = _history("fedcg")
     ways = {"student's rate as printed": history["printed"], "a student that learns": history["learning"]}
     frames = [[_domains(rounds, t) for t in range(len(rounds))] for rounds in ways.values()]
     return Steps(

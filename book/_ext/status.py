@@ -1,6 +1,7 @@
 """How old everything is and what it was made with: what the status page shows, collected when the book is built."""
 
 import json
+from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import yaml
 
 from cflkit.workbook import places
 from cflkit.workbook.chapters import notebooks, proof
-from cflkit.workbook.claims import ledger
+from cflkit.workbook.claims.measured import measured
 from cflkit.workbook.runs import protocols, records
 
 SHOWN = ("numpy", "scipy", "scikit-learn", "matplotlib", "jupyter-book", "Sphinx")  # besides what records name
@@ -19,62 +20,44 @@ def built() -> dict[str, str]:
     """Give the day of this build, its commit, and the versions that made it."""
     now = records.provenance()
     versions = {"Python": now["versions"]["python"], "PyTorch": now["versions"]["torch"]}
+    versions |= {name: metadata.version(name) for name in SHOWN}
     return {
         "day": now["date"],
         "commit": (now["commit"] or "unknown") + (", with changes" if now["changed"] else ""),
-        "versions": versions | {name: metadata.version(name) for name in SHOWN},
+        "versions": ", ".join(f"{name} {version}" for name, version in versions.items()),
     }
 
 
-def compared() -> list[tuple[str, int, int, str, str]]:
+def compared() -> Iterator[tuple[str, int, int, str, str]]:
     """Give for each notebook the minutes to read it, how many cells the tests compare, its seconds, and when."""
-    found = []
     for path in notebooks.chapters():
         took = reading.ran(path) or {"seconds": None, "date": "–"}
         seconds = "–" if took["seconds"] is None else f"{took['seconds']:.0f}"
-        found.append((path.stem, reading.minutes(path), proof.problems(path)[1], seconds, took["date"]))
-    return found
+        yield path.stem, reading.minutes(path), proof.problems(path)[1], seconds, took["date"]
 
 
-def runs(folder: Path) -> list[tuple[str, int, str, str, str]]:
+def runs(folder: Path) -> Iterator[tuple[str, int, str, str, str]]:
     """Give for each protocol with records how many count, their first and last day, and their hours together."""
-    lines = []
     for name, protocol in protocols.protocols().items():
-        labels = [ledger.measured(name, label, folder) for label in protocol["methods"]]
-        made = [run["provenance"] for found in labels if found for run in found.runs]
+        found = [measured(name, label, folder) for label in protocol["methods"]]
+        made = [run["provenance"] for m in found if m for run in m.runs]
         days, hours = sorted(run["date"] for run in made), sum(run["seconds"] for run in made) / 3600
         if made:
-            lines.append((f"`{name}`", len(made), days[0], days[-1], f"{hours:.1f}"))
-    return lines
+            yield f"`{name}`", len(made), days[0], days[-1], f"{hours:.1f}"
 
 
-def repeated(folder: Path) -> list[tuple[str, str, str, str, str, str]]:
+def repeated(folder: Path) -> Iterator[tuple[str, str, str, str, str, str]]:
     """Give for each run made twice both days, how many rounds are the same, and the points apart at the end."""
-    lines = []
     file = folder / "repeats.json"  # which book/measure/repeat.py writes
     for note in json.loads(file.read_text("utf-8")) if file.exists() else []:
         first = records.read(folder / f"{note['record']}.json")
-        days = (_day(made) for made in (first["provenance"], note["again"]))
-        whole = note["same"] == note["rounds"]
-        rounds = f"all {note['rounds']}" if whole else f"{_reached(note['same'])} of {note['rounds']}"
-        run = f"{first['label']}, seed {first['seed']}"
-        lines.append((f"`{first['protocol']}`", run, *days, rounds, f"{100 * _furthest(note):.2f}"))
-    return lines
-
-
-def _furthest(note: dict) -> float:
-    """How far the accuracies of the last round are apart, as a share: of the served or the clients' own models."""
-    pairs = [note["apart"].get(name, (0, 0)) for name in ("accuracy", "personal_accuracy")]
-    return max(abs(a - b) for a, b in pairs)
-
-
-def _reached(round: int) -> str:
-    return "none" if round < 0 else f"{round}"
-
-
-def _day(made: dict) -> str:
-    """When and on what a run was made."""
-    return f"{made['date']}, {made['card'] or made['machine']['processor']}"
+        days = (f"{made['date']}, {made['card'] or made['machine']['processor']}"
+                for made in (first["provenance"], note["again"]))  # fmt: skip
+        same, of = note["same"], note["rounds"]
+        rounds = f"all {of}" if same == of else f"{'none' if same < 0 else same} of {of}"
+        pairs = [note["apart"].get(name, (0, 0)) for name in ("accuracy", "personal_accuracy")]
+        apart = 100 * max(abs(a - b) for a, b in pairs)  # the served or the clients' own models, in the last round
+        yield f"`{first['protocol']}`", f"{first['label']}, seed {first['seed']}", *days, rounds, f"{apart:.2f}"
 
 
 def citation() -> dict:

@@ -13,8 +13,8 @@ from cflkit.checks import known, require
 from cflkit.methods import METHODS
 from cflkit.workbook import places
 from cflkit.workbook.claims import reproduce
-from cflkit.workbook.claims.measured import whole
 from cflkit.workbook.runs import protocols, records
+from cflkit.workbook.runs.results import whole
 
 
 def waiting(names: Sequence[str], folder: Path, notes: Sequence[dict]) -> Iterator[dict]:

@@ -6,26 +6,20 @@ the run records, and ``holds`` is what must be true. Both are expressions in the
 carry, is an error that names it: no sentence changes, or goes, by itself.
 """
 
-from functools import cache
+import re
 
 import numpy as np
 
 from cflkit.checks import known, require
-from cflkit.engine import metrics
-from cflkit.workbook import places
+from cflkit.workbook import places, strict
 from cflkit.workbook.claims import measured, papers, verdicts
 
 FILE = places.BOOK / "findings.yaml"
+SCORE = re.compile(r"\d\s*(%|points?\b)")  # a score typed by hand; what is computed stands in braces
 
 
 def values(cell: str) -> dict[int, float]:
-    """Values by seed of ``protocol/label/metric`` (accuracy in percent if left out).
-
-    Raises
-    ------
-    ValueError
-        If there is no run.
-    """
+    """Values by seed of ``protocol/label/metric`` (accuracy in percent if left out); at least one."""
     found, _ = measured.cell(cell)
     require(bool(found), "cell", cell, "one that has a run record")
     return found
@@ -33,7 +27,7 @@ def values(cell: str) -> dict[int, float]:
 
 def mean(cell: str) -> float:
     """Mean over seeds."""
-    return metrics.spread(list(values(cell).values()))["mean"]
+    return float(np.mean([*values(cell).values()]))
 
 
 def gap(a: str, b: str) -> dict[str, float]:
@@ -51,18 +45,28 @@ def lead(a: str, b: str) -> float:
 
 def ahead(a: str, b: str, by: float = 0.0) -> bool:
     """Whether the 95% interval of a - b lies above `by`."""
-    return bool(gap(a, b)["low"] > by)
+    return gap(a, b)["low"] > by
 
 
 def level(a: str, b: str) -> bool:
     """Whether the 95% interval of a - b contains nothing: the seeds do not rank the two."""
     found = gap(a, b)
-    return bool(found["low"] <= 0 <= found["high"])
+    return found["low"] <= 0 <= found["high"]
+
+
+def counted(cell: str, low: float, high: float) -> int:
+    """How many seeds have a value in [low, high]."""
+    return sum(low <= value <= high for value in values(cell).values())
 
 
 def between(cell: str, low: float, high: float) -> bool:
     """Whether every seed's value lies in [low, high]."""
-    return all(low <= value <= high for value in values(cell).values())
+    return counted(cell, low, high) == seeds(cell)
+
+
+def seeds(cell: str) -> int:
+    """How many seeds a cell has."""
+    return len(values(cell))
 
 
 def printed(**where) -> float:
@@ -72,30 +76,16 @@ def printed(**where) -> float:
     return numbers[0]
 
 
-def counted(cell: str, low: float, high: float) -> int:
-    """How many seeds have a value in [low, high]."""
-    return sum(low <= value <= high for value in values(cell).values())
-
-
-def seeds(cell: str) -> int:
-    """How many seeds a cell has."""
-    return len(values(cell))
-
-
-def verdict(claim: str) -> str:
-    """Give the word of a claim by its id: held, failed or open."""
-    return verdicts.verdict(claim)
-
-
 # What expressions may call.
-WORDS = {word.__name__: word for word in (mean, gap, lead, ahead, level, between, printed, counted, seeds, verdict)}
-WORDS |= {"stated": papers.stated, "values": values, "abs": abs, "min": min, "max": max, "round": round, "all": all}
+WORDS = {word.__name__: word for word in (
+    mean, gap, lead, ahead, level, between, printed, counted, seeds, values, papers.stated, verdicts.verdict,
+    abs, min, max, round, all,
+)}  # fmt: skip
 
 
-@cache
 def findings() -> dict[str, dict]:
     """Every finding by name, as ``book/findings.yaml`` has it."""
-    return papers.read(FILE)
+    return strict.read(FILE)
 
 
 def text(name: str) -> str:
@@ -104,10 +94,12 @@ def text(name: str) -> str:
     Raises
     ------
     ValueError
-        If there is no such finding, a record is missing, or the comparison does not hold; names the sentence.
+        If there is no such finding, a score is typed by hand, a record is missing, or the comparison does not hold;
+        names the sentence.
     """
     known(findings(), name, "finding")
     finding = findings()[name]
+    require(not SCORE.search(finding["says"]), f"finding {name}", finding["says"], "without scores typed by hand")
     try:
         numbers = {key: _value(what) for key, what in finding.get("numbers", {}).items()}
         right = _value(finding["holds"])

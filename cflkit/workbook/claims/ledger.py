@@ -7,20 +7,22 @@ are only joined: a number that has no record is missing, never guessed, and a ve
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from cflkit.checks import known, require
-from cflkit.workbook.claims.measured import PLAIN, Measured, diverged, fits, measured, number, problems
-from cflkit.workbook.claims.papers import PAPERS, entries, found, matching, printed, printed_numbers, stated
-from cflkit.workbook.claims.schema import claims, corrections, gates, left_out, rules_since, tables
-from cflkit.workbook.claims.verdicts import SEEDS, Verdict, agreement, judge, tally, too_early, verdicts
+from cflkit.workbook import places
+from cflkit.workbook.claims import papers
+from cflkit.workbook.claims.measured import Measured, measured, metric_of, number
+from cflkit.workbook.claims.papers import entries, printed, stated
+from cflkit.workbook.claims.schema import gates, left_out, tables
+from cflkit.workbook.claims.verdicts import SEEDS, tally, too_early, verdicts
 from cflkit.workbook.runs import protocols, records, results
+from cflkit.workbook.runs.results import problems
 
 __all__ = [
-    "MEASURED", "NOT_RUN", "PAPERS", "PLAIN", "RUNNABLE", "SEEDS", "Coverage", "Measured", "Missing", "Row",
-    "Verdict", "agreement", "claims", "corrections", "coverage", "entries", "fits", "found", "judge",
-    "left_out", "matching", "measured", "missing", "number", "printed", "printed_numbers", "problems", "rows",
-    "rules_since", "stated", "tables", "tally", "too_early", "totals", "unlearnt", "verdicts",
+    "Coverage", "Missing", "Row", "coverage", "entries", "missing", "number", "printed", "problems", "recorded",
+    "rows", "stated", "tables", "tally", "totals", "verdicts",
 ]  # fmt: skip
 
 
@@ -35,8 +37,8 @@ class Row:
         As the table calls it.
     label : str
         The method's label in the protocol.
-    printed : float or None
-        The paper's number.
+    entry : dict or None
+        The printed number, as ``results.yaml`` has it.
     metric : str
         Which of a record's numbers stands beside it.
     measured : Measured or None
@@ -45,9 +47,19 @@ class Row:
 
     name: str
     label: str
-    printed: float | None
+    entry: dict | None
     metric: str
     measured: Measured | None
+
+    @property
+    def printed(self) -> float | None:
+        """The paper's number."""
+        return self.entry and self.entry["value"]
+
+    @property
+    def values(self) -> dict[int, float]:
+        """The measured numbers by seed."""
+        return self.measured.values(self.metric) if self.measured else {}
 
 
 def rows(name: str, folder: Path = records.FOLDER) -> Iterator[Row]:
@@ -60,32 +72,26 @@ def rows(name: str, folder: Path = records.FOLDER) -> Iterator[Row]:
     """
     known(tables(), name, "table")
     table = tables()[name]
-    for title, row in table["rows"].items():
-        entry = _beside(table, row)
-        metric = f"{row['model']}_{table['metric']}" if "model" in row else table["metric"]
-        value = None if entry is None else entry["value"]
-        yield Row(title, row["label"], value, metric, measured(table["protocol"], row["label"], folder))
+    for (title, row), entry in zip(table["rows"].items(), _beside(places.PAPERS)[name], strict=True):
+        runs = measured(table["protocol"], row["label"], folder)
+        yield Row(title, row["label"], entry, metric_of(table, row), runs)
 
 
-def _beside(table: dict, row: dict) -> dict | None:
-    """The printed entry that stands beside a row."""
-    return found(**{"paper": table["paper"], **table["where"], **row["printed"]})[0] if "printed" in row else None
+@cache
+def _beside(papers_folder: Path) -> dict[str, list[dict | None]]:
+    """The printed entries that stand beside the rows of every table."""
+    return {
+        name: [papers.found(**{"paper": table["paper"], **table["where"], **row["printed"]})[0]
+               if "printed" in row else None for row in table["rows"].values()]
+        for name, table in tables().items()
+    }  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Missing:
-    """A run that a table lacks.
+    """A run that a table lacks: what to run, and its minutes of one CPU core, and of an H200.
 
-    Attributes
-    ----------
-    protocol, label : str
-        What to run.
-    seed : int
-        With which seed.
-    minutes : float
-        Of one CPU core: as another seed took, else as the protocol says.
-    gpu_minutes : float
-        Likewise of one H200, which is the protocol's estimate.
+    A core's are what another seed took, else what the protocol says, as for an H200.
     """
 
     protocol: str
@@ -109,8 +115,7 @@ def missing(name: str, seeds: Sequence[int] | None = None, folder: Path = record
     """
     known(tables(), name, "table")
     protocol = tables()[name]["protocol"]
-    cost = protocols.protocols()[protocol]["cost"]
-    lacking = {}
+    cost, lacking = protocols.protocols()[protocol]["cost"], {}
     for row in rows(name, folder):
         runs = row.measured.runs if row.measured else []
         took = [r["provenance"]["seconds"] / 60 for r in runs if r["provenance"]["device"] == "cpu"]
@@ -148,11 +153,11 @@ class Coverage:
         As ``results.yaml`` has it.
     state : {"measured", "runnable", "not runnable here"}
         Whether a run stands beside it, could, or why not.
-    seeds : int
-        Of the best row beside it.
     early : bool
         Whether every row beside it is :func:`unlearnt`, or leans on a baseline that has hardly learnt, or that
         is missing.
+    values : tuple of float
+        The measured numbers of the best row beside it.
     tables : tuple of str
         Which tables have a row for it.
     because : str
@@ -161,10 +166,15 @@ class Coverage:
 
     entry: dict
     state: str
-    seeds: int = 0
     early: bool = False
+    values: tuple[float, ...] = ()
     tables: tuple[str, ...] = ()
     because: str = ""
+
+    @property
+    def firm(self) -> bool:
+        """Whether three seeds or more stand beside it, in a set-up near the paper's."""
+        return len(self.values) >= SEEDS and not self.early
 
 
 def coverage(folder: Path = records.FOLDER) -> list[Coverage]:
@@ -175,40 +185,37 @@ def coverage(folder: Path = records.FOLDER) -> list[Coverage]:
     ValueError
         For a number with neither a row nor a reason.
     """
-    beside: dict[int, list[tuple[str, int, bool]]] = {}
+    beside: dict[int, list[tuple[bool, tuple[float, ...], str]]] = {}
     for name, table in tables().items():
-        protocol = table["protocol"]
-        blocked = bool(too_early(protocol, folder))
-        for row, shown in zip(table["rows"].values(), rows(name, folder), strict=True):
-            if (entry := _beside(table, row)) is not None:
-                seeds = len(shown.measured.values(shown.metric)) if shown.measured else 0
-                beside.setdefault(id(entry), []).append((name, seeds, blocked or unlearnt(protocol, shown)))
+        blocked = bool(too_early(table["protocol"], folder))
+        for row in rows(name, folder):
+            if row.entry is not None:
+                early = blocked or unlearnt(table["protocol"], row)
+                beside.setdefault(id(row.entry), []).append((early, tuple(row.values.values()), name))
     why = {id(entry): out["because"] for out in reversed(left_out()) if "where" in out
-           for entry in matching(paper=out["paper"], **out["where"])}  # fmt: skip
-    everything = []
+           for entry in papers.matching(paper=out["paper"], **out["where"])}  # fmt: skip
+    found = []
     for entry in entries():
         if has := beside.get(id(entry)):
-            ready = [(name, seeds) for name, seeds, early in has if not early and seeds]
-            seeds = max((seeds for _, seeds in ready), default=max(seeds for _, seeds, _ in has))
-            state, names = MEASURED if seeds else RUNNABLE, tuple(name for name, *_ in has)
-            everything.append(Coverage(entry, state, seeds, bool(seeds) and not ready, names))
-            continue
-        one = {key: entry[key] for key in ("paper", "table", "dataset", "method", "metric")} | entry["setting"]
-        require(id(entry) in why, "printed number", one, "in a row of tables.yaml, or in its left_out")
-        everything.append(Coverage(entry, NOT_RUN, because=why[id(entry)]))
-    return everything
+            early, values, _ = max(has, key=lambda row: (bool(row[1]) and not row[0], len(row[1])))
+            names = tuple(name for *_, name in has)
+            state = MEASURED if values else RUNNABLE
+            found.append(Coverage(entry, state, bool(values) and early, values, names))
+        else:
+            one = {key: entry[key] for key in ("paper", "table", "dataset", "method", "metric")} | entry["setting"]
+            require(id(entry) in why, "printed number", one, "in a row of tables.yaml, or in its left_out")
+            found.append(Coverage(entry, NOT_RUN, because=why[id(entry)]))
+    return found
 
 
 def unlearnt(protocol: str, row: Row) -> bool:
     """Whether a run of a printed accuracy or F1 has diverged, or is not a tenth of the way from chance to print."""
     gate = gates().get(protocol, "")
-    values = row.measured.percent(row.metric) if row.measured and row.metric not in PLAIN else []
-    if isinstance(gate, str) or not values:
+    if isinstance(gate, str) or not row.values or row.metric in results.PLAIN:
         return False
-    if any(map(diverged, row.measured.runs)):
-        return True
     chance = protocols.protocols()[protocol].get("constant") or 100 / gate["classes"]
-    return min(values) < chance + LEAST * (row.printed - chance)
+    near = min(row.values.values()) < chance + LEAST * (row.printed - chance)
+    return near or any(map(results.diverged, row.measured.runs))
 
 
 def totals(folder: Path = records.FOLDER) -> dict[str, int | float]:
@@ -222,20 +229,17 @@ def totals(folder: Path = records.FOLDER) -> dict[str, int | float]:
         each counted once, their ``hours`` of a CPU core and ``gpu_hours`` of an H200.
     """
     with results.unchanged():
-        return _totals(folder)
-
-
-def _totals(folder: Path) -> dict[str, int | float]:
-    numbers = coverage(folder)
-    lacking = {(m.protocol, m.label, m.seed): m for name in tables() for m in missing(name, folder=folder)}.values()
+        every = coverage(folder)
+        lacking = {(m.protocol, m.label, m.seed): m for name in tables() for m in missing(name, folder=folder)}
+    states = [one.state for one in every]
     return {
-        "printed": len(numbers),
-        "measured": sum(c.state == MEASURED for c in numbers),
-        "firm": sum(c.seeds >= SEEDS and not c.early for c in numbers),
-        "early": sum(c.early for c in numbers),
-        "runnable": sum(c.state == RUNNABLE for c in numbers),
-        "left out": sum(c.state == NOT_RUN for c in numbers),
+        "printed": len(every),
+        "measured": states.count(MEASURED),
+        "firm": sum(one.firm for one in every),
+        "early": sum(one.early for one in every),
+        "runnable": states.count(RUNNABLE),
+        "left out": states.count(NOT_RUN),
         "runs": len(lacking),
-        "hours": sum(m.minutes for m in lacking) / 60,
-        "gpu_hours": sum(m.gpu_minutes for m in lacking) / 60,
+        "hours": sum(m.minutes for m in lacking.values()) / 60,
+        "gpu_hours": sum(m.gpu_minutes for m in lacking.values()) / 60,
     }

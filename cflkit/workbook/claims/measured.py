@@ -1,6 +1,6 @@
-"""What was measured: the records of a protocol's present configuration; which records are left out, and why."""
+"""What was measured: the records of a protocol's present configuration, and the seeds of them that count."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -8,9 +8,6 @@ from cflkit.checks import known
 from cflkit.engine import metrics
 from cflkit.workbook.claims import schema
 from cflkit.workbook.runs import protocols, records, results
-from cflkit.workbook.runs.results import PLAIN, diverged, fits, problems, whole
-
-__all__ = ["PLAIN", "Measured", "cell", "diverged", "fits", "measured", "number", "problems", "whole"]
 
 
 @dataclass(frozen=True)
@@ -53,6 +50,11 @@ def measured(protocol: str, label: str, folder: Path = records.FOLDER) -> Measur
     return Measured([runs[seed] for seed in sorted(runs)]) if runs else None
 
 
+def metric_of(table: Mapping, row: Mapping) -> str:
+    """The metric that a table shows in a row."""
+    return f"{row['model']}_{table['metric']}" if "model" in row else table["metric"]
+
+
 def cell(name: str, folder: Path = records.FOLDER) -> tuple[dict[int, float], list[dict]]:
     """Values by seed, and the records, of ``protocol/label/metric`` (accuracy if left out).
 
@@ -63,12 +65,10 @@ def cell(name: str, folder: Path = records.FOLDER) -> tuple[dict[int, float], li
     ValueError
         For a protocol or label that does not exist.
     """
-    protocol, label, metric = [*name.split("/"), "accuracy"][:3]
+    protocol, label, metric = schema.split(name)
     known(protocols.protocols(), protocol, "protocol")
     known(protocols.protocols()[protocol]["methods"], label, "label")
-    m, wanted = measured(protocol, label, folder), schema.planned(protocol, label)
-    if m is None:
-        return {}, []
-    ends = wanted or len(m.runs) + max(run["seed"] for run in m.runs)
+    wanted, m = schema.planned(protocol, label), measured(protocol, label, folder)
+    runs = [run for run in (m.runs if m else []) if wanted is None or run["seed"] < wanted]
     values = results.cells(protocol, folder).get((label, metric), {})
-    return {seed: v for seed, v in values.items() if seed < ends}, [run for run in m.runs if run["seed"] < ends]
+    return {run["seed"]: values[run["seed"]] for run in runs if run["seed"] in values}, runs

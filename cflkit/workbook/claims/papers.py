@@ -1,50 +1,37 @@
-"""What the papers print, as the files under ``book/papers`` have it; every file is read once and kept."""
+"""What the papers print, as ``book/papers/results.yaml`` has it."""
 
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
-import yaml
-
-from cflkit.checks import require
-from cflkit.workbook import places
-
-PAPERS = places.PAPERS
-
-
-class _Strict(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
-    """YAML in which a key that stands twice is an error and not the last one."""
-
-    def construct_mapping(self, node, deep=False):
-        """Build a mapping of keys that differ; merged ones may be overridden."""
-        own = [key.value for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]
-        for key in own:
-            if own.count(key) > 1 and not getattr(node, "flat", False):
-                told = f"the key {key!r} stands twice"
-                raise yaml.constructor.ConstructorError(None, None, told, node.start_mark)
-        node.flat = True  # merged keys are in it from now on
-        return super().construct_mapping(node, deep)
-
-
-@cache
-def read(file: Path) -> dict:
-    """Read a YAML file.
-
-    Raises
-    ------
-    ValueError
-        If it is not YAML, or not a mapping; one line with its name and the place.
-    """
-    try:
-        data = yaml.load(file.read_text("utf-8"), _Strict)
-    except yaml.YAMLError as error:
-        raise ValueError(f"{file.name}: {' '.join(str(error).split())}") from None
-    require(isinstance(data, dict), file.name, data, "a mapping")
-    return data
+from cflkit.checks import known, require
+from cflkit.workbook import places, strict
 
 
 def entries() -> list[dict]:
     """All printed numbers, as ``book/papers/results.yaml`` lists them."""
-    return [entry for entry, _ in _flat(PAPERS)]
+    return strict.read(places.PAPERS / "results.yaml")["entries"]
+
+
+@cache
+def _flat(folder: Path) -> dict[str | None, list[tuple[dict, dict]]]:
+    """Every entry, and it with its setting's fields among its own, by paper; None: of all papers."""
+    found: dict[str | None, list[tuple[dict, dict]]] = {None: []}
+    for entry in strict.read(folder / "results.yaml")["entries"]:
+        for paper in (None, entry["paper"]):
+            found.setdefault(paper, []).append((entry, entry | entry["setting"]))
+    return found
+
+
+def check_fields(fields: Iterable[str]) -> None:
+    """Refuse fields that no printed number has."""
+    for field in fields:
+        known(_fields(places.PAPERS), field, "field")
+
+
+@cache
+def _fields(folder: Path) -> set[str]:
+    return {key for _, flat in _flat(folder)[None] for key in flat}
 
 
 def stated(**where) -> float | list[float]:
@@ -60,34 +47,20 @@ def stated(**where) -> float | list[float]:
     ValueError
         Unless exactly one entry matches.
     """
-    values = [e["value"] for e in read(PAPERS / "results.yaml")["in_text"] if where.items() <= e.items()]
+    every = strict.read(places.PAPERS / "results.yaml")["in_text"]
+    values = [entry["value"] for entry in every if where.items() <= entry.items()]
     require(len(values) == 1, "where", where, "fields of exactly one number of the running texts")
     return values[0]
-
-
-@cache
-def _flat(folder: Path) -> list[tuple[dict, dict]]:
-    """Every entry, and it with its setting's fields among its own."""
-    return [(entry, entry | entry["setting"]) for entry in read(folder / "results.yaml")["entries"]]
 
 
 def matching(**where) -> list[dict]:
     """Entries that match, as for :func:`found`; perhaps none, and those printed as a dash too."""
     paper = where.get("paper")
-    some = _by_paper(PAPERS).get(paper, []) if isinstance(paper, str) else _flat(PAPERS)
-    return [entry for entry, flat in some if _matches(flat, where)]
-
-
-@cache
-def _by_paper(folder: Path) -> dict[str, list[tuple[dict, dict]]]:
-    found: dict[str, list[tuple[dict, dict]]] = {}
-    for entry, flat in _flat(folder):
-        found.setdefault(entry["paper"], []).append((entry, flat))
-    return found
-
-
-def _matches(flat: dict, where: dict) -> bool:
-    return all(flat.get(k) in v if isinstance(v, list) else flat.get(k) == v for k, v in where.items())
+    some = _flat(places.PAPERS).get(paper if isinstance(paper, str) else None, [])
+    for key, wanted in where.items():
+        allowed = wanted if isinstance(wanted, list) else [wanted]
+        some = [(entry, flat) for entry, flat in some if flat.get(key) in allowed]
+    return [entry for entry, _ in some]
 
 
 def found(**where) -> list[dict]:
@@ -130,10 +103,10 @@ def printed_numbers(paper: str, what: dict | list) -> list[float]:
         as_many = f"as many on both sides, not {len(ours)} and {len(theirs)}"
         require(len(ours) == len(theirs), "numbers", what, as_many)
         return [a - b for a, b in zip(ours, theirs, strict=True)]
-    extreme = next((name for name in ("max", "min") if name in what), None)
+    extreme = next((choose for choose in (max, min) if choose.__name__ in what), None)
     if extreme is None:
         return printed(paper=paper, **what)
     groups: dict = {}
-    for entry in found(paper=paper, **what[extreme]):
+    for entry in found(paper=paper, **what[extreme.__name__]):
         groups.setdefault((entry | entry["setting"]).get(what.get("by")), []).append(entry["value"])
-    return [{"max": max, "min": min}[extreme](values) for values in groups.values()]
+    return [extreme(values) for values in groups.values()]

@@ -22,10 +22,10 @@ from cflkit.data.federation import Federation
 from cflkit.engine.sgd import SGD
 from cflkit.engine.simulation import Simulation
 from cflkit.methods import OracleClusters
+from cflkit.workbook import strict
 from cflkit.workbook.chapters.parameters import typed
-from cflkit.workbook.claims import schema
-from cflkit.workbook.claims.schema import protocols
-from cflkit.workbook.runs import records
+from cflkit.workbook.runs import experiments, records
+from cflkit.workbook.runs.experiments import protocols
 
 __all__ = ["Plan", "Setting", "accepted", "free", "plan", "protocols", "simulation"]
 
@@ -124,8 +124,10 @@ class Plan:
 
     def check(self) -> None:
         """Refuse what no simulation could be made of, as far as can be told without data."""
-        schema.check_run(self.method, self.federation, self.local)
-        schema.check_model(Setting(**self.setting).model)
+        experiments.check_method(self.method)
+        experiments.check_federation(self.federation)
+        strict.check(SGD, self.local)
+        experiments.check_model(Setting(**self.setting).model)
 
     def need_images(self) -> None:
         """Require that its images are on this machine; see :func:`cflkit.data.images.need`."""
@@ -187,7 +189,7 @@ def plan(name: str, label: str, seed: int = 0, **how) -> Plan:
 def parts(protocol: Mapping, label: str) -> tuple[dict, dict, dict]:
     """Give a label's method, local training and other settings: the protocol's, but for what it has for itself."""
     method = dict(protocol["methods"][label])
-    own = {name: method.pop(name) for name in schema.OWN if name in method}
+    own = {name: method.pop(name) for name in experiments.OWN if name in method}
     local = protocol["local"] | ({"lr": own.pop("lr")} if "lr" in own else {})
     return method, local, {name: protocol[name] for name in hints(Setting) if name in protocol} | own
 
@@ -215,7 +217,7 @@ def free(method: str, builder: str, images: str, given: Mapping[str, str], seed:
     known(federation.BUILDERS, builder, "builder")
     pictures = images.split(",") if "," in images else images
     if not images.endswith(".npz"):
-        schema.check_images(pictures)
+        experiments.check_images(pictures)
     joins = federation.BUILDERS[builder].joins  # of one builder its options say
     takes = "two names or more, with commas between them," if joins else "one name"
     require(joins not in (True, False) or joins == (pictures != images), "images", images, f"{takes} for {builder}")

@@ -64,13 +64,7 @@ def digest(array: ArrayLike, decimals: int = 6) -> str:
 
 
 def contrast(first: str | tuple, second: str | tuple) -> float:
-    """Contrast ratio of two colours after WCAG 2.2: from 1 (the same) to 21 (black on white).
-
-    Parameters
-    ----------
-    first, second : colour
-        Anything Matplotlib takes for an opaque colour.
-    """
+    """Contrast ratio of two opaque colours after WCAG 2.2: from 1 (the same) to 21 (black on white)."""
 
     def luminance(colour):
         linear = [v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in to_rgb(colour)]

@@ -1,7 +1,7 @@
 """What the book's step-throughs show: small real runs, kept in ``book/histories``, one file a chapter.
 
-``make steps`` makes them again, to the last digit. They hold numbers only; ``pictures`` draws them
-and finds the words. All are on the 8 x 8 digits, in double precision and one thread.
+``make steps`` makes them again, to the last digit. They hold numbers only; ``book/_ext/pictures.py``
+draws them and finds the words. All are on the 8 x 8 digits, in double precision and one thread.
 """
 
 import json
@@ -28,11 +28,6 @@ ALPHAS = (0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
 SEARCH = (0, 1, 2, 5, 10, 20, 40, 70, 100)  # steps of Adam
 PULLS = (0.0, 0.01, 0.03, 0.1, 0.3, 1.0)
 TAUS = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9)
-
-
-def load(name: str) -> dict:
-    """Load a chapter's history."""
-    return json.loads((FOLDER / f"{name}.json").read_text("utf-8"))
 
 
 def save(name: str, folder: Path = FOLDER) -> None:

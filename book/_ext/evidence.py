@@ -1,0 +1,120 @@
+"""Claims as the pages show them: a bar a paper, a line a claim, and the runs behind it on demand."""
+
+import csv
+import io
+from collections.abc import Iterator, Sequence
+from html import escape
+from pathlib import Path
+
+from cflkit.workbook.claims import ledger, schema, verdicts
+from cflkit.workbook.claims.verdicts import FAILED, HELD, OPEN, WORDS, Finding, Verdict, counts
+
+CHAPTERS = {"mdicfl": "MD-ICFL", "fesem": "FeSEM", "stocfl": "StoCFL", "lcfed": "LCFed", "fedcg": "FedCG"}
+# A word's class in book.css, and its sign: colour alone tells nothing.
+SIGNS = {HELD: ("holds", "✓"), FAILED: ("fails", "✗"), OPEN: ("open", "?")}
+KINDS = {"print": "By the papers' own numbers", "arithmetic": "By counting", "ours": "Questions of our own"}
+FIELDS = ["paper", "table", "dataset", "method", "metric"]  # of a printed number, in the file to download
+
+
+def bar(paper: str, folder: Path) -> str:
+    """Draw a paper's claims as a stacked bar of words and numbers, with a title for those who hear it."""
+    found = verdicts.tally(folder)[paper]
+    told = ", ".join(f"{found[word]} {word}" for word in WORDS)
+    pieces = "".join(
+        f'<span class="cfl-piece cfl-{SIGNS[word][0]}" style="flex-grow: {found[word]}">{found[word]} {word}</span>'
+        for word in WORDS if found[word]
+    )  # fmt: skip
+    return f'<div class="cfl-bar" role="img" aria-label="Claims of {CHAPTERS[paper]}: {told}">{pieces}</div>'
+
+
+def lines(papers: Sequence[str], folder: Path, kind: str | None = None) -> Iterator[list[str]]:
+    """Give a line for each claim of a kind (None: the papers' own): words, verdict, number that decides, link."""
+    for paper in papers:
+        for claim, verdict in verdicts.verdicts(paper, folder):
+            if claim.get("kind") == kind:
+                own = [CHAPTERS[paper]] if len(papers) > 1 else []
+                link = f'<a href="results_{paper}.html#claim-{claim["id"]}">runs</a>'
+                yield [*own, quoted(claim), word(verdict.word), decided(claim, verdict), link]
+
+
+def explained(paper: str, folder: Path) -> Iterator[list[str]]:
+    """Give every claim of a paper with its comparisons, and the runs behind them, on click."""
+    order, every = [None, *KINDS], verdicts.verdicts(paper, folder)
+    for claim, verdict in sorted(every, key=lambda one: order.index(one[0].get("kind"))):
+        runs = {(r["protocol"], f"{r['label']}-s{r['seed']}") for one in verdict.findings for r in one.runs}
+        behind = [f"{of}: {', '.join(sorted(run for at, run in runs if at == of))}" for of in sorted(dict(runs))]
+        since = f"rule of {claim.get('since', schema.rules_since())}"
+        told = [verdict.reason, *(part(finding) for finding in verdict.findings), *behind, since]
+        shown = "".join(f'<span class="cfl-line">{line}</span>' for line in told if line)
+        says = f'<span id="claim-{claim["id"]}"></span>{quoted(claim)}'
+        why = f"<details><summary>why</summary>{shown}</details>"
+        yield [says, word(verdict.word), decided(claim, verdict), why]
+
+
+def quoted(claim: dict) -> str:
+    """Say a claim, with the paper's words and their place."""
+    place = f"<br><small><q>{escape(claim['quote'])}</q> {claim['place']}</small>" if "quote" in claim else ""
+    return ("<strong>Main claim.</strong> " if claim.get("main") else "") + claim["says"] + place
+
+
+def word(verdict: str) -> str:
+    """Write a verdict's word, with a sign for the eye alone."""
+    kind, glyph = SIGNS.get(verdict, ("", ""))
+    sign = f'<span class="cfl-sign cfl-{kind}" aria-hidden="true">{glyph}</span>' if glyph else ""
+    return f"{sign}**{verdict}**"
+
+
+def decided(claim: dict, verdict: Verdict) -> str:
+    """Write the one number that decides a claim of runs."""
+    return estimate(verdict.decides) if counts(claim) or claim["kind"] == "ours" else ""
+
+
+def part(finding: Finding) -> str:
+    """Say one comparison of a claim in a line."""
+    against = f"against `{finding.b.partition('/')[2]}`" if finding.b else ""
+    said = " ".join(filter(None, [estimate(finding), against, finding.word]))
+    return ": ".join(filter(None, [finding.what, said, finding.reason]))
+
+
+def estimate(finding: Finding) -> str:
+    """Write an estimate with its interval; a count or an index has none."""
+    if finding.mean is None:
+        return ""
+    sign = "+" if finding.b else ""
+    interval = f" [{finding.low:{sign}.2f}, {finding.high:{sign}.2f}]" if finding.low is not None else ""
+    return f"{finding.mean:{sign}.2f}{interval}"
+
+
+def newer(folder: Path) -> tuple[int, int]:
+    """Count claims whose rule is no older than a run that it judges, and all claims that runs judge."""
+    dates = []
+    for paper in CHAPTERS:
+        for claim, verdict in verdicts.verdicts(paper, folder):
+            since = claim.get("since", schema.rules_since()).isoformat()
+            runs = [run["provenance"]["date"] for finding in verdict.findings for run in finding.runs]
+            dates += [min(runs) <= since] if runs else []
+    return sum(dates), len(dates)
+
+
+def gap(table: str, name: str, other: str, folder: Path) -> str:
+    """Say how far one row lies above another in points, "–" if the seeds do not tell; "" without a seed of both."""
+    rows = {row.name: row for row in ledger.rows(table, folder)}
+    protocol = schema.tables()[table]["protocol"]
+    found = verdicts.compare(*(f"{protocol}/{rows[n].label}/{rows[n].metric}" for n in (name, other)), folder)
+    low, high = found.ends()
+    if not found.n:
+        return ""
+    return "–" if low <= 0 <= high else f"{abs(found.mean):.2f} {'above' if found.mean > 0 else 'below'}"
+
+
+def numbers_csv(numbers: Sequence[ledger.Coverage]) -> str:
+    """Write every printed number, and what stands beside it, as comma-separated values."""
+    text = io.StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow([*FIELDS, "setting", "printed", "state", "measured", "seeds", "in"])
+    for one in numbers:
+        setting = "; ".join(f"{key}={value}" for key, value in one.entry["setting"].items())
+        mean = f"{sum(one.values) / len(one.values):.2f}" if one.values else ""
+        table.writerow([*(one.entry[field] for field in FIELDS), setting, one.entry["value"], one.state, mean,
+                        len(one.values), " ".join(one.tables)])  # fmt: skip
+    return text.getvalue()

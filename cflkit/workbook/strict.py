@@ -1,0 +1,78 @@
+"""YAML files of the book, read strictly: a misspelt key cannot silently run, or decide, something else.
+
+What nothing knows is refused in one line that names file, entry and key, with the nearest known name.
+"""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import MISSING, fields
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from cflkit.checks import known, require
+
+
+class _Strict(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
+    """YAML in which a key that stands twice is an error and not the last one."""
+
+    def construct_mapping(self, node, deep=False):
+        """Build a mapping of keys that differ; merged ones may be overridden."""
+        own = [key.value for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]
+        for key in own:
+            if own.count(key) > 1 and not getattr(node, "flat", False):
+                told = f"the key {key!r} stands twice"
+                raise yaml.constructor.ConstructorError(None, None, told, node.start_mark)
+        node.flat = True  # merged keys are in it from now on
+        return super().construct_mapping(node, deep)
+
+
+@cache
+def read(file: Path) -> dict:
+    """Read a YAML file, once.
+
+    Raises
+    ------
+    ValueError
+        If it is not YAML, or not a mapping; one line with its name and the place.
+    """
+    try:
+        data = yaml.load(file.read_text("utf-8"), _Strict)
+    except yaml.YAMLError as error:
+        raise ValueError(f"{file.name}: {' '.join(str(error).split())}") from None
+    require(isinstance(data, dict), file.name, data, "a mapping")
+    return data
+
+
+def keys(file: Path, needed: Mapping[str, type], more: Mapping[str, type]) -> dict:
+    """Read a file whose outermost keys are those, each with the type of its value."""
+    data = read(file)
+    with at(file.name):
+        for key in data:
+            known([*needed, *more], key, "key")
+        for key, kind in (needed | more).items():
+            require(key in data or key in more, "key", key, "there")
+            require(key not in data or isinstance(data[key], kind), key, data.get(key), f"of type {kind.__name__}")
+    return data
+
+
+@contextmanager
+def at(*where: object) -> Iterator[None]:
+    """Put the place before what is refused inside, in one line."""
+    try:
+        yield
+    except (ValueError, TypeError) as error:
+        raise ValueError(f"{', '.join(map(str, where))}: {error}") from None
+
+
+def check(kind: type, given: Any) -> None:
+    """Refuse a mapping that `kind`, a checked dataclass, cannot be made of: unknown or missing keys, bad values."""
+    require(isinstance(given, Mapping), "entry", given, "a mapping")
+    for key in given:
+        known({f.name for f in fields(kind)}, key, "key")
+    for f in fields(kind):
+        needed = f.default is MISSING and f.default_factory is MISSING
+        require(f.name in given or not needed, f.name, None, "given")
+    kind(**given)
