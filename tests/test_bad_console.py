@@ -12,8 +12,7 @@ import nbformat
 import pytest
 from nbformat.v4 import new_code_cell, new_notebook
 
-from cflkit.workbook import console
-from cflkit.workbook.chapters import notebooks
+from cflkit.workbook import console, places
 
 ROOT = Path(__file__).resolve().parents[1]
 CELL = """\
@@ -46,7 +45,7 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CFLKIT_DATA", str(tmp_path / "data"))  # which holds none
     work = ("papermill.execute_notebook", "cflkit.workbook.chapters.notebooks.refresh",
-            "cflkit.workbook.runs.protocols._federation", "cflkit.workbook.claims.reproduce.run")  # fmt: skip
+            "cflkit.workbook.runs.protocols._federation", "cflkit.workbook.runs.run.alone")  # fmt: skip
     for name in work:
         monkeypatch.setattr(name, None)  # whatever begins to work fails
     return tmp_path
@@ -99,7 +98,6 @@ BAD = {
     f"reproduce {TABLE} --budget=-5m": "-5m: must look like 20m or 1.5h",
     f"reproduce {TABLE} --budget infh": "infh: must look like 20m or 1.5h",
     f"reproduce {TABLE} --out file": "out = 'file': must be a folder that can be written to",
-    f"reproduce {TABLE} --checkpoints file --out o": "checkpoints = 'file': must be a folder",
     f"reproduce {TABLE} --jobs 0": "argument --jobs: 0: must be 1 or more",
     f"reproduce {TABLE} --device cpu:junk": "device = 'cpu:junk': must be cpu, or cuda where PyTorch sees a GPU",
     f"reproduce {TABLE} --device cpu:1": "device = 'cpu:1': must be cpu, or cuda where PyTorch sees a GPU",
@@ -234,13 +232,14 @@ def test_what_was_there_stays_when_a_file_cannot_be_written_whole(folder, monkey
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(Path, "write_text", full)
-    with pytest.raises(OSError, match=r"No space left on device: '.*README.md'$"):
-        notebooks._write(folder / "README.md", "new")
+    line = r"No space left on device: '.*README.md'$"
+    with pytest.raises(OSError, match=line), places.atomic_write(folder / "README.md") as part:
+        part.write_text("new")
     assert (folder / "README.md").read_text() == "read me" and not list(folder.glob(".*.part"))
 
 
 def test_a_missing_package_is_one_line(folder, capsys, monkeypatch):
-    monkeypatch.setitem(sys.modules, "papermill.translators", None)
+    monkeypatch.setitem(sys.modules, "papermill", None)
     assert console.main(["run", "good.ipynb"]) == 2
     assert "papermill" in (error := capsys.readouterr().err) and error.count("\n") == 1
     monkeypatch.setitem(sys.modules, "distributed", None)

@@ -51,13 +51,13 @@ EDGES = {
 }
 
 
-def ends(parameter: parameters.Parameter) -> set:
+def ends(name: str, parameter: parameters.Parameter) -> set:
     """Give the values at the edges of what a parameter allows."""
     if get_origin(parameter.hint) is Literal:
         return set(get_args(parameter.hint))
     (limits,) = get_args(parameter.hint)[1:]
     low = {0.01} if limits.open_low else {limits.low}
-    return low if parameter.name == "rounds" else low | {limits.high}
+    return low if name == "rounds" else low | {limits.high}
 
 
 def test_the_edges_are_those_that_the_chapters_declare():
@@ -67,7 +67,7 @@ def test_the_edges_are_those_that_the_chapters_declare():
         for name, parameter in schema.parameters.items():
             if name not in ("seed", "images"):
                 reached = {setting[name] for setting in settings}
-                assert reached == ends(parameter), f"{chapter}: {parameter}"
+                assert reached == ends(name, parameter), f"{chapter}: {name}"
         for setting in settings:
             schema.read({name: str(value) for name, value in setting.items()})
 

@@ -14,8 +14,7 @@ import psutil
 import pytest
 
 from cflkit.workbook import console, places
-from cflkit.workbook.claims import reproduce
-from cflkit.workbook.runs import pool
+from cflkit.workbook.runs import pool, run
 
 KILLS = 20
 COMMANDS = {
@@ -137,7 +136,7 @@ def test_what_a_kill_after_the_record_has_left_is_removed_by_the_next_call(toy, 
     for kept in (done, busy, other):
         (kept / "memory").mkdir(parents=True)
         kept.with_name(f"{kept.name}.lock").touch()
-    with reproduce.alone(busy):
+    with run.alone(busy):
         assert console.main(COMMANDS["reproduce"]) == 0
         assert busy.exists() and other.exists() and not done.exists()
     assert {path.name for path in done.parent.iterdir()} == {busy.name, other.name, f"{other.name}.lock"}

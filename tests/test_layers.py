@@ -10,6 +10,7 @@ ROOT = Path(__file__).resolve().parents[1]
 FILES = sorted((ROOT / "cflkit").rglob("*.py"))
 WORKBOOK_ONLY = ("yaml", "matplotlib", "seaborn", "papermill", "nbformat", "nbclient", "jinja2")
 LEVEL = {"checks": 0, "rng": 0, "data": 1, "models": 1, "engine": 2, "methods": 3, "testing": 4, "workbook": 5}
+WORKBOOK = {"places": 0, "strict": 0, "show": 1, "runs": 2, "claims": 3, "chapters": 4, "console": 5}  # its rooms
 
 
 def module(file):
@@ -35,15 +36,24 @@ def room(name):
     return name.split(".")[1] if name.startswith("cflkit.") else None
 
 
+def level(name):
+    """The floor of a module, and its room."""
+    _, first, *rest = [*name.split("."), ""]
+    return (LEVEL[first], WORKBOOK.get(rest[0], 0), rest[0]) if first == "workbook" else (LEVEL[first], 0, first)
+
+
 def wrong(name, source):
     """What `name` must not import."""
-    own = LEVEL[room(name)]
     for other in imports(source):
-        theirs = room(other)
-        if theirs and theirs != room(name) and LEVEL[theirs] >= own:
+        if room(other) and level(other)[2] != level(name)[2] and level(other)[:2] >= level(name)[:2]:
             yield f"{name} imports {other}, which is not below it"
         if room(name) != "workbook" and other.split(".")[0] in WORKBOOK_ONLY:
             yield f"{name} imports {other}, which is the workbook's"
+
+
+def test_the_workbook_has_six_floors_and_every_room_of_it_has_one():
+    names = {module(file).split(".")[2] for file in FILES if module(file).startswith("cflkit.workbook.")}
+    assert names <= WORKBOOK.keys() and len({*WORKBOOK.values()}) == 6
 
 
 @pytest.mark.parametrize("file", [f for f in FILES if room(module(f)) in LEVEL], ids=module)
@@ -80,6 +90,8 @@ def test_no_module_imports_itself_through_others():
         ("cflkit.engine.rows", "from cflkit.methods import base", "imports cflkit.methods.base, which is not"),
         ("cflkit.data.images", "import cflkit.models.flat", "imports cflkit.models.flat, which is not below it"),
         ("cflkit.methods.ifca", "def f():\n    import cflkit.workbook.show.plots", "imports cflkit.workbook.show"),
+        ("cflkit.workbook.runs.pool", "from cflkit.workbook.claims import papers", "workbook.claims.papers, which"),
+        ("cflkit.workbook.places", "from cflkit.workbook.show import plots", "imports cflkit.workbook.show.plots"),
         ("cflkit.engine.sgd", "import yaml", "cflkit.engine.sgd imports yaml, which is the workbook's"),
     ],
 )  # fmt: skip

@@ -5,6 +5,7 @@ import os
 from types import SimpleNamespace
 
 import pytest
+import sound
 import torch
 from made import record
 
@@ -84,103 +85,34 @@ def test_uncommitted_changes_are_told(monkeypatch):
     assert (records.provenance()["commit"], records.provenance()["changed"]) == (None, None)
 
 
-def _cut(text):
-    return text[:650]
-
-
-def _without(part):
-    return lambda text: json.dumps({k: v for k, v in json.loads(text).items() if k != part})
-
-
-def _with(**parts):
-    def change(text):
-        whole = json.loads(text)
-        for part, value in parts.items():
-            *path, last = part.split("__")
-            place = whole
-            for name in path:
-                place = place[int(name) if name.isdigit() else name]
-            place[int(last) if last.isdigit() else last] = value
-        return json.dumps(whole)
-
-    return change
-
-
-def _last(**values):
-    """Other numbers in the last round, told twice as a record does."""
-
-    def change(text):
-        whole = json.loads(text)
-        whole["final"].update(values)
-        whole["rounds"][-1].update(values)
-        return json.dumps(whole)
-
-    return change
-
-
-def _missing(place, part):
-    def change(text):
-        whole = json.loads(text)
-        del whole[place][part]
-        return json.dumps(whole)
-
-    return change
+def changed(text, place, value):
+    """The text of a record with another value in one place; without it if that is `...`."""
+    whole = json.loads(text)
+    *path, last = place.split("/")
+    inner = whole
+    for name in path:
+        inner = inner[name]
+    inner[last] = value
+    if value is ...:
+        del inner[last]
+    return json.dumps(whole)
 
 
 @pytest.mark.parametrize(
     "damage, told",
     [
-        (_cut, "Unterminated string|Expecting"),
+        (lambda text: text[:650], "Unterminated string|Expecting"),
         (lambda text: "", "Expecting value"),
-        (lambda text: "{}", "part = 'protocol': must be there"),
+        (lambda text: "{}", "part = 'format': must be there"),
         (lambda text: "[1, 2]", r"record = \[1, 2\]: must be a mapping"),
-        (_without("final"), "part = 'final': must be there"),
-        (_without("provenance"), "part = 'provenance': must be there"),
+        (lambda text: changed(text, "clients", ...), "part = 'clients': must be there"),
         (lambda text: text.replace('"accuracy": 0', '"accuracy": NaN, "x": 0', 1), "NaN stands where a number"),
-        (_with(rounds__0__accuracy=12.5), "accuracy of round 0 = 12.5: must be"),
-        (_with(rounds__0__accuracy="0.5"), "accuracy of round 0 = '0.5': must be"),
-        (_with(seed="0"), "seed = '0': must be an integer"),
-        (_with(seed=1), "seed = 1: must be the configuration's, 0"),
-        (_with(format=3), "format = 3: must be 2; another version wrote this"),
-        (_with(config={}), "config's method = None: must be"),
-        (_with(rounds=[]), r"rounds = \[\]: must be 0 to 3, each once"),
-        (_with(final={}), "final = {}: must be the last of the rounds"),
-        (_with(provenance__date=None), "provenance's date = None: must be a text"),
-        (_with(config__local__lr=0.3), "must be the name that its configuration gives it"),
-        (_with(label="other"), "must be the name that its configuration gives it"),
-        (lambda text: "\x00\x01", "Expecting value"),
+        (lambda text: changed(text, "format", 3), "format = 3: must be 2; another version wrote this"),
+        (lambda text: changed(text, "rounds", []), "index out of range"),
+        (lambda text: changed(text, "final", {}), "final = {}: must be the last of the rounds"),
+        (lambda text: changed(text, "config/local/lr", 0.3), "must be the name that its configuration gives it"),
+        (lambda text: changed(text, "label", "other"), "must be the name that its configuration gives it"),
         (lambda text: '{"a":' * 100_000, "recursion"),
-        (lambda text: text.replace('"seed": 0', f'"seed": {"[" * 900}0{"]" * 900}', 1), "recursion|must be"),
-        (lambda text: text.replace('"label"', '"label": 1, "label"', 1), "key = 'label': must be there once"),
-        (lambda text: text.replace('"nmi": 0', '"nmi": 1e400, "x": 0', 1), "inf|1e400 stands where a number"),
-        (_last(ari=12), "ari of round 3 = 12: must be"),
-        (_last(nmi=[0.5]), r"nmi of round 3 = \[0.5\]: must be"),
-        (_last(clusters=-4), "clusters of round 3 = -4: must be an integer"),
-        (_last(clusters=2.5), "clusters of round 3 = 2.5: must be an integer"),
-        (_last(down="12"), "down of round 3 = '12': must be an integer"),
-        (_last(up=None), "up of round 3 = None: must be an integer"),
-        (_last(objective="x"), "objective of round 3 = 'x': must be"),
-        (_last(entropy=-1), "entropy of round 3 = -1: must be"),
-        (_last(objective=10**400), r"at most 1e\+30"),
-        (_last(personal_f1=7), "personal_f1 of round 3 = 7: must be"),
-        (_last(sizes="x"), "sizes of round 3 = 'x': must be a sequence"),
-        (_last(diverged="no"), "diverged of round 3 = 'no': must be True or False"),
-        (_last(accuracy=0.123), "accuracy of the last round = 0.123: must be the mean of the clients'"),
-        (_with(clients__accuracy=12.5), "clients' accuracy = 12.5: must be a sequence"),
-        (_with(clients__accuracy__0=12.5), "clients' accuracy = .*12.5.*: must be a sequence, each"),
-        (_with(clients={}), "clients' accuracy = None: must be there, as the last round has it"),
-        (_without("clients"), "part = 'clients': must be there"),
-        (_with(provenance__commit=5), "provenance's commit = 5: must be a text or None"),
-        (_missing("provenance", "commit"), "provenance's part = 'commit': must be there"),
-        (_missing("provenance", "card"), "provenance's part = 'card': must be there"),
-        (_with(provenance__machine={}), "provenance's machine's processor = None: must be a text"),
-        (_with(provenance__date="yesterday"), "provenance's date = 'yesterday': must be a day"),
-        (_with(provenance__date="2026-02-30"), "day is out of range"),
-        (_with(provenance__seconds=-5), "provenance's seconds = -5: must be"),
-        (_with(provenance__changed="no"), "provenance's changed = 'no': must be"),
-        (_with(config__dtype=None), "config's dtype = None: must be one of float32, float64"),
-        (_with(config__arrival=3), "config's arrival = 3: must be a sequence"),
-        (_with(config__method={}), "config's method's name = None: must be a text"),
     ],
 )
 def test_a_damaged_record_is_named(damage, told, finished, tmp_path, fed):
@@ -190,6 +122,43 @@ def test_a_damaged_record_is_named(damage, told, finished, tmp_path, fed):
     with pytest.raises(ValueError, match=rf"^toy/{file.name}[: ].*({told})") as error:
         records.read(file)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "place, value, told",
+    [
+        ("rounds/0/accuracy", 12.5, "accuracy of round 0 = 12.5: must be"),
+        ("rounds/0/own_accuracy_std", "0.5", "own_accuracy_std of round 0 = '0.5': must be"),
+        ("rounds/0/ari", 12, "ari of round 0 = 12: must be"),
+        ("rounds/0/nmi", [0.5], r"nmi of round 0 = \[0.5\]: must be"),
+        ("rounds/0/clusters", -4, "clusters of round 0 = -4: must be an integer"),
+        ("rounds/0/clusters", 2.5, "clusters of round 0 = 2.5: must be an integer"),
+        ("rounds/0/down", "12", "down of round 0 = '12': must be an integer"),
+        ("rounds/0/objective", "x", "objective of round 0 = 'x': must be"),
+        ("rounds/0/sizes", "x", "sizes of round 0 = 'x': must be a sequence"),
+        ("rounds/0/diverged", "no", "diverged of round 0 = 'no': must be True or False"),
+        ("rounds/0/round", 1, r"rounds = \[1, 1, 2, 3\]: must be each once"),
+        ("seed", 1, "seed = 1: must be the configuration's"),
+        ("config/dtype", None, "config's dtype = None: must be one of float32, float64"),
+        ("config/arrival", 3, "config's arrival = 3: must be a sequence"),
+        ("provenance/commit", 5, "provenance's commit = 5: must be a text or None"),
+        ("provenance/machine", {}, "processor = None: must be a text"),
+        ("provenance/date", "yesterday", "date = 'yesterday': must be a day"),
+        ("provenance/date", "2026-02-30", "day"),
+        ("provenance/seconds", -5, "provenance's seconds = -5: must be"),
+        ("final/accuracy", 0.123, "accuracy of the last round = 0.123: must be the mean of the clients'"),
+        ("clients/accuracy", 12.5, "clients' accuracy = 12.5: must be a sequence"),
+        ("clients/cluster", [0.5], r"clients' cluster = \[0.5\]: must be a sequence"),
+        ("clients/cluster", [0], "clients = .*'cluster': 1.*: must be lists of one length"),
+        ("clients", {}, "clients' accuracy = None: must be there, as the last round has it"),
+    ],
+)
+def test_a_record_that_no_run_leaves_is_noticed(place, value, told, finished, tmp_path):
+    run, history = finished
+    text = records.write("toy", "stocfl", run, history, tmp_path).read_text()
+    sound.check(json.loads(text))
+    with pytest.raises(ValueError, match=told):
+        sound.check(json.loads(changed(text, place, value)))
 
 
 def test_two_records_of_one_run_are_refused(tmp_path):
@@ -269,20 +238,32 @@ def test_outside_of_a_repository_no_commit_is_claimed(monkeypatch, tmp_path):
     assert (records.provenance()["commit"], records.provenance()["changed"]) == (None, None)
 
 
-def test_every_stored_record_is_whole_and_no_two_are_of_one_run():
+def test_every_stored_record_is_sound_and_none_is_older_than_its_protocol():
+    """A record of an earlier day was made under settings that the protocol did not have yet."""
     assert results.problems() == []
-    assert len(records.load()) == len(list(records.FOLDER.glob("*/*.json")))
+    files = sorted(records.FOLDER.glob("*/*.json"))
+    assert len(files) > 1400
+    for file in files:
+        sound.check(records.read(file))
+    table, since = results.frame(), {name: str(one["since"]) for name, one in protocols.protocols().items()}
+    older = table[table["date"] < table["protocol"].map(since)]
+    assert older[["protocol", "label", "seed"]].drop_duplicates().to_numpy().tolist() == []
 
 
-def test_what_a_killed_process_left_of_a_file_goes_after_a_day_and_what_a_live_one_writes_stays(tmp_path):
+def test_a_file_is_replaced_whole_or_not_at_all_and_what_killed_processes_left_goes_after_a_day(tmp_path):
     file, other = tmp_path / "a [1].png", tmp_path / "b.png"
     left, busy, apart = (each.with_name(f".{each.name}.{name}.part") for each, name in
-                         [(file, "old"), (file, "new"), (other, "old")])  # fmt: skip
+                         [(file, "old"), (file, "host.more.2"), (other, "old")])  # fmt: skip
     for part in (left, busy, apart):
         part.touch()
     for part in (left, apart):
         os.utime(part, (0, 0))
-    with places.atomic_write(file) as part:
+    file.write_text("old")
+    with pytest.raises(OSError, match="No space left"), places.atomic_write(file) as part:
+        part.write_text("new, but cu")
+        raise OSError(28, "No space left on device")
+    assert not part.exists() and file.read_text() == "old"
+    with places.atomic_write(file) as part, places.atomic_write(file) as second:
         part.write_text("new")
-    assert file.read_text() == "new" and not part.exists()
-    assert not left.exists() and busy.exists() and apart.exists()
+        second.write_text("newer")
+    assert file.read_text() == "new" and not left.exists() and busy.exists() and apart.exists()

@@ -51,7 +51,7 @@ def command(tmp_path, monkeypatch):
 
     monkeypatch.setattr(released, "SEEDS", range(2))
     monkeypatch.setattr(released.protocols, "simulation", simulation)
-    monkeypatch.setattr(released.reproduce, "CHECKPOINTS", tmp_path / "runs")
+    monkeypatch.setattr(released.places, "RUNS", tmp_path / "runs")
     out = tmp_path / "out"
     return lambda: released.write(out), asked, out / released.FILE
 

@@ -7,8 +7,7 @@ import made
 import pytest
 import status
 
-from cflkit.workbook.claims import reproduce
-from cflkit.workbook.runs import protocols
+from cflkit.workbook.runs import protocols, run
 
 repeat = made.script("repeat")
 
@@ -17,7 +16,7 @@ repeat = made.script("repeat")
 def old(toy):
     """Records of both methods of the toy protocol, of another day; seconds tell which is quicker."""
     for label, seconds in (("a", 9.0), ("b", 4.0)):
-        file, _ = reproduce.run(protocols.plan("toy", label), out=Path("out"), progress=False)
+        file, _ = run.run(protocols.plan("toy", label), out=Path("out"), progress=False)
         record = json.loads(file.read_text())
         record["provenance"] |= {"date": "2001-02-03", "seconds": seconds}
         file.write_text(json.dumps(record))
@@ -45,7 +44,7 @@ def test_the_quickest_record_is_made_again_and_noted(old, capsys):
 def test_runs_of_today_or_of_another_setting_are_refused(old, monkeypatch):
     with pytest.raises(ValueError, match="protocol = 'nope': must be one of toy"):
         repeat.main(["nope"], Path("out"))
-    monkeypatch.setattr(reproduce, "run", None)  # nothing is run
+    monkeypatch.setattr(run, "run", None)  # nothing is run
     plan = protocols.plan("toy", "b").changed({"rounds": "2"})
     with monkeypatch.context() as patch:
         patch.setattr(protocols, "plan", lambda *_, **how: plan)

@@ -6,13 +6,13 @@ import pytest
 import reading
 from evidence import CHAPTERS
 
-from cflkit.workbook.chapters import notebooks, parameters
+from cflkit.workbook.chapters import notebooks
 
 COLUMNS = 88
 
 
 def cells(name, kind):
-    return [cell for cell in parameters.load(notebooks.chapter(name))["cells"] if cell["cell_type"] == kind]
+    return [cell for cell in notebooks.load(notebooks.chapter(name))["cells"] if cell["cell_type"] == kind]
 
 
 def text(name):
@@ -21,7 +21,7 @@ def text(name):
 
 @pytest.mark.parametrize("path", notebooks.chapters(), ids=lambda path: path.stem)
 def test_tables_that_a_notebook_prints_are_shown_as_tables(path):
-    assert parameters.load(path)["metadata"]["mystnb"]["render_markdown_format"] == "myst"
+    assert notebooks.load(path)["metadata"]["mystnb"]["render_markdown_format"] == "myst"
 
 
 @pytest.mark.parametrize("name", [*CHAPTERS, "foundations", "baselines"])
@@ -41,7 +41,7 @@ def test_a_chapter_opens_with_the_idea_and_its_picture_then_the_finding(name):
 
 @pytest.mark.parametrize("name", [*CHAPTERS, "foundations", "baselines"])
 def test_code_fits_the_page(name):
-    lines = [line for cell in cells(name, "code") for line in parameters.code(cell).splitlines()]
+    lines = [line for cell in cells(name, "code") for line in cell["source"].splitlines()]
     assert [line for line in lines if len(line) > COLUMNS] == []
 
 

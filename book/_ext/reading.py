@@ -4,7 +4,7 @@ import json
 import re
 from pathlib import Path
 
-from cflkit.workbook.chapters import notebooks, parameters
+from cflkit.workbook.chapters import notebooks
 
 SPEED = 100  # words a minute, with the formulas, tables and figures that stand between them
 FOLDED = re.compile(
@@ -21,8 +21,8 @@ def words(prose: str) -> int:
 
 def prose(path: Path) -> str:
     """Give the Markdown of a notebook."""
-    cells = parameters.load(path)["cells"]
-    return "\n\n".join(parameters.code(cell) for cell in cells if cell["cell_type"] == "markdown")
+    cells = notebooks.load(path)["cells"]
+    return "\n\n".join(cell["source"] for cell in cells if cell["cell_type"] == "markdown")
 
 
 def sections(path: Path) -> dict[str, int]:

@@ -21,7 +21,6 @@ from cflkit.engine.rows import Pick
 from cflkit.engine.simulation import History, Simulation, simulate
 from cflkit.methods.fesem import FeSEM
 from cflkit.workbook import places
-from cflkit.workbook.claims import reproduce
 from cflkit.workbook.runs import protocols, records
 
 FILE = "fesem_released.json"
@@ -111,7 +110,7 @@ def score_k(
 def write(folder: Path = records.FOLDER) -> Path:
     """Run FeSEM on sixty writers of FEMNIST again, and store both scores; stopped, it goes on where it was."""
     places.need_folder("out", folder)
-    rows, kept = [], reproduce.CHECKPOINTS / "released"
+    rows, kept = [], places.RUNS / "released"
     for seed in SEEDS:
         simulation = protocols.simulation(PROTOCOL, LABEL, seed=seed, checkpoint=kept / f"{LABEL}-s{seed}")
         rows.append({"seed": seed} | both_scores(simulation, simulation.run()))

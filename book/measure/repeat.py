@@ -12,8 +12,7 @@ from pathlib import Path
 from cflkit.checks import known, require
 from cflkit.methods import METHODS
 from cflkit.workbook import places
-from cflkit.workbook.claims import reproduce
-from cflkit.workbook.runs import protocols, records
+from cflkit.workbook.runs import protocols, records, run
 from cflkit.workbook.runs.results import whole
 
 
@@ -41,7 +40,7 @@ def repeat(record: dict, folder: Path) -> dict:
     now = _identity(plan.simulation(progress=False).config)
     require(now == _identity(record["config"]), records.name(record), now, "what its protocol still gives")
     aside = folder / ".repeats"
-    made, _ = reproduce.run(plan, out=aside, checkpoints=aside)
+    made, _ = run.run(plan, out=aside, checkpoints=aside)
     again = records.read(made)
     apart = [{name: [a[name], b[name]] for name in a if name in b and a[name] != b[name]}
              for a, b in zip(record["rounds"], again["rounds"], strict=True)]  # fmt: skip

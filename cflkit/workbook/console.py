@@ -6,17 +6,14 @@ Whatever takes time to import is imported by the command that needs it, so that 
 import argparse
 import os
 import sys
-from functools import partial
 from pathlib import Path
 
 from cflkit import __version__
 from cflkit.checks import known, require
-from cflkit.workbook import places, typed
-from cflkit.workbook.runs import pool
+from cflkit.workbook import places
+from cflkit.workbook.runs import pool, typed
 
-RUNS = Path("runs")
 GOES_ON = "; the same command goes on from the last checkpoint"
-AGAIN = "; the same command runs what is missing"
 VALUES = "VALUE is a number, a word, true, false, null, or a list such as [0,90]; several with commas between them"
 RENAMED = {
     "sweep": "cflkit run CHAPTER or cflkit simulate METHOD, with -p NAME=VALUE,VALUE",
@@ -49,12 +46,7 @@ class _Help(argparse.Action):
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the program.
-
-    Parameters
-    ----------
-    argv : list of str or None
-        Arguments; those of the process by default.
+    """Run the program on these arguments, or on those of the process.
 
     Returns
     -------
@@ -92,18 +84,13 @@ def main(argv: list[str] | None = None) -> int:
 
 def _status(error: Exception) -> int | None:
     """What the program ends with after an error that is told in one line; None for a mistake of its own."""
-    import tarfile
-    import zipfile
-
-    import yaml
+    from tarfile import TarError
+    from zipfile import BadZipFile
 
     from cflkit.workbook.chapters.notebooks import CellFailed
 
-    if isinstance(error, CellFailed | pool.WorkerDied):
-        return 1
-    bad = (ValueError, OSError, MemoryError, ModuleNotFoundError, yaml.YAMLError)
-    bad += (zipfile.BadZipFile, tarfile.TarError)
-    return 2 if isinstance(error, bad) else None
+    bad = isinstance(error, ValueError | OSError | MemoryError | ModuleNotFoundError | BadZipFile | TarError)
+    return 1 if isinstance(error, CellFailed | pool.WorkerDied) else 2 if bad else None
 
 
 def _line(error: Exception) -> str:
@@ -118,9 +105,9 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--version", action="version", version=f"cflkit {__version__}")
     commands = top.add_subparsers(required=True, metavar="COMMAND")
 
-    def add(name: str, do, help: str, *, of_the_book: bool = False, interrupted: str = "", more=None) -> Parser:
+    def add(name: str, do, help: str, **more) -> Parser:
         command = commands.add_parser(name, help=help, description=f"{help[0].upper()}{help[1:]}.")
-        command.set_defaults(do=do, parser=command, of_the_book=of_the_book, interrupted=interrupted, more=more)
+        command.set_defaults(**{"do": do, "parser": command, "of_the_book": False, "interrupted": ""} | more)
         return command
 
     command = add("run", _run, "run a chapter with other parameters", more=_of_chapter)
@@ -140,8 +127,7 @@ def parser() -> argparse.ArgumentParser:
                          "an .npz (default: digits)")  # fmt: skip
     command.add_argument("--clients", metavar="N", help="between how many clients (default: 40)")
     _add_values(command, "runs, but book/results for a protocol as it is")
-    command.add_argument("--device", default="cpu", help="cpu, cuda, or cuda:1 and so on (default: cpu); another "
-                         "one changes last digits")  # fmt: skip
+    _add_device(command)
     command.add_argument("--workers", type=typed.count, default=1, help="threads of a run (default: 1); their "
                          "number changes no result")  # fmt: skip
     command.add_argument("--checkpoint", type=Path, metavar="FOLDER",
@@ -151,10 +137,8 @@ def parser() -> argparse.ArgumentParser:
                   interrupted=GOES_ON)  # fmt: skip
     command.add_argument("table", help="a name from `cflkit results --ledger`")
     command.add_argument("--seeds", type=typed.seeds, help="such as 0-4 or 0,2; by default what the table wants")
-    command.add_argument("--device", default="cpu", help="cpu, cuda, or cuda:1 and so on (default: cpu)")
     command.add_argument("--out", type=Path, default=places.RESULTS, help="folder for run records")
-    command.add_argument("--checkpoints", type=Path, default=RUNS,
-                         help="folder for checkpoints of unfinished runs (default: runs)")  # fmt: skip
+    _add_device(command)
     _add_pool(command, "1")
     command = add("results", _results, "list what was run, compare it, or set it beside the papers")
     command.add_argument("name", nargs="*", help="compare runs of these names, or patterns such as 'stocfl/*'; the "
@@ -189,10 +173,15 @@ def _add_values(command, out: str) -> None:
     _add_pool(command, f"one for each core, {pool.cores()} here; 1 with --device or --workers")
 
 
+def _add_device(command) -> None:
+    command.add_argument("--device", default="cpu", help="cpu, cuda, or cuda:1 and so on (default: cpu); another "
+                         "one changes last digits")  # fmt: skip
+
+
 def _add_pool(command, default: str) -> None:
     command.add_argument("--jobs", type=typed.count, help=f"how many runs side by side (default: {default})")
     command.add_argument("--dask", metavar="ADDRESS", help="run on a Dask cluster, such as tcp://127.0.0.1:8786")
-    command.add_argument("--budget", type=typed.minutes, help="stop after this time, such as 20m or 1.5h; a round "
+    command.add_argument("--budget", type=typed.seconds, help="stop after this time, such as 20m or 1.5h; a round "
                          "that has begun is finished")  # fmt: skip
 
 
@@ -200,7 +189,7 @@ def _add_pool(command, default: str) -> None:
 def _run(options) -> int:
     from cflkit.workbook.chapters import rerun
 
-    given, out = typed.lists(options.given), options.out or RUNS
+    given, out = typed.lists(options.given), options.out or places.RUNS
     require(options.seeds is None or "seed" not in given, "parameter", "seed", "given once")
     if options.seeds and len(options.seeds) == 1:
         given, options.seeds = given | {"seed": [str(options.seeds[0])]}, None
@@ -209,41 +198,36 @@ def _run(options) -> int:
         return 0
     from cflkit.workbook.chapters import sweep
 
-    options.interrupted = AGAIN
+    options.interrupted = GOES_ON
     return _sweep(sweep.of_chapter(options.chapter, given, options.seeds, out), out, options)
 
 
 def _simulate(options) -> int:
     from cflkit.workbook.chapters import sweep
-    from cflkit.workbook.claims import reproduce
+    from cflkit.workbook.runs import run
 
-    makers, given = _makers(options), typed.lists(options.given)
+    make, given, seeds = _maker(options), typed.lists(options.given), options.seeds or [0]
     own = bool(options.protocol) and not given
-    out = options.out or (places.RESULTS if own else RUNS)
-    folders = {"out": out.resolve(), "checkpoints": (RUNS if own else out).resolve()}  # workers may be elsewhere
-    points = sweep.of_plans(makers, given, options.seeds or [0], again=options.again, **folders)
-    alone = options.checkpoint is None or len(points) == 1
-    require(alone, "checkpoint", str(options.checkpoint), f"given for one run; these are {len(points)}")
-    require(not (options.checkpoint and options.again), "checkpoint", str(options.checkpoint),
-            "left out with --again")  # fmt: skip
-    reproduce.try_folders(out, folders["checkpoints"])
-    if options.checkpoint is not None:
+    out = options.out or (places.RESULTS if own else places.RUNS)
+    alone = len(options.name) == len(seeds) == 1 and all(len(texts) == 1 for texts in given.values())
+    folders = {"out": out, "checkpoints": places.RUNS if own else out}
+    how = {"checkpoint": options.checkpoint, "again": options.again, "progress": alone}
+    points = sweep.of_plans(options.name, make, given, seeds, folders, **how)
+    if options.checkpoint:
+        require(alone, "checkpoint", str(options.checkpoint), f"given for one run; these are {len(points)}")
+        require(not options.again, "checkpoint", str(options.checkpoint), "left out with --again")
         places.need_folder("checkpoint", options.checkpoint)
-    for point in points:
-        point.plan.need_images()
-    if len(points) > 1:
-        return _sweep(points, options.out or RUNS, options)
-    seconds = None if options.budget is None else 60 * options.budget
-    how = {"checkpoint": options.checkpoint, "again": options.again}
-    record, was = reproduce.run(points[0].plan, seconds, **how, **folders)
+    if not alone:
+        return _sweep(points, options.out or places.RUNS, options)
+    record, was = points[0].task(options.budget)
     print(f"{places.near(record)}{was}")
     if out != places.RESULTS:
-        print(*map(places.near, reproduce.show(record)), sep="\n")
+        print(*map(places.near, run.show(record)), sep="\n")
     return 0
 
 
-def _makers(options) -> dict:
-    """What makes the plans that were asked for, by label."""
+def _maker(options):
+    """What makes a plan of a label, parameters as typed, and a seed."""
     from cflkit.engine.simulation import check_device
     from cflkit.workbook.runs import protocols
 
@@ -255,22 +239,13 @@ def _makers(options) -> dict:
             options.given = [("clients", options.clients), *options.given]
         on = "rotated" if options.on is None else options.on
         pictures = "digits" if options.images is None else options.images
-        method = options.name[0]
-        return {method: lambda given, seed: protocols.free(method, on, pictures, given, seed, **how)}
+        return lambda label, given, seed: protocols.free(label, on, pictures, given, seed, **how)
     for name in ("on", "images", "clients"):
         require(getattr(options, name) is None, name, getattr(options, name), "left out with --protocol; use -p")
     places.need_book()
     known(protocols.protocols(), options.protocol, "protocol")
-    labels = options.name or list(protocols.protocols()[options.protocol]["methods"])
-    for label in labels:
-        known(protocols.protocols()[options.protocol]["methods"], label, "label")
-    return {label: partial(_of_protocol, options.protocol, label, how) for label in labels}
-
-
-def _of_protocol(protocol: str, label: str, how: dict, given, seed: int):
-    from cflkit.workbook.runs import protocols
-
-    return protocols.plan(protocol, label, seed, **how).changed(given)
+    options.name = options.name or [*protocols.protocols()[options.protocol]["methods"]]
+    return lambda label, given, seed: protocols.plan(options.protocol, label, seed, **how).changed(given)
 
 
 def _sweep(points: list, out: Path, options) -> int:
@@ -280,61 +255,58 @@ def _sweep(points: list, out: Path, options) -> int:
     plain = getattr(options, "device", "cpu") == "cpu" and getattr(options, "workers", 1) == 1
     jobs = (pool.cores() if plain else 1) if options.jobs is None else options.jobs
     with pool.place(jobs, options.dask):
-        files, failed = sweep.sweep(points, None if options.budget is None else 60 * options.budget)
-    if not files:
-        return 1  # every run that failed has been named
-    frame, written = sweep.store(points, files, out)
-    print(sweep.text(frame).to_string(index=False))
-    if sweep.unmoved(frame, points):
-        print(f"{', '.join(points[0].values)}: has no effect on what is compared here")
-    print(*map(places.near, written), sep="\n")
-    return int(bool(failed))
+        files, failed = pool.report({str(point): point.task for point in points}, options.budget)
+    if files:
+        print(*map(places.near, sweep.store(points, files, out)), sep="\n")
+    return int(bool(failed) or not files)  # every run that failed has been named
 
 
 def _reproduce(options) -> int:
     from cflkit.workbook.claims import reproduce
 
-    folders = {"out": options.out, "checkpoints": options.checkpoints}
-    reproduce.try_folders(**folders)
-    reproduce.lacking(options.table, options.seeds, options.out, device=options.device)
-    jobs = 1 if options.jobs is None else options.jobs
-    with pool.place(jobs, options.dask):
-        failed = reproduce.reproduce(options.table, options.seeds, options.budget, device=options.device,
-                                     progress=jobs == 1 and not options.dask, **folders)  # fmt: skip
+    for name, folder in {"out": options.out, "checkpoints": places.RUNS}.items():
+        places.need_folder(name, folder)
+    runs = reproduce.lacking(options.table, options.seeds, options.out, device=options.device)
+    with pool.place(options.jobs or 1, options.dask):
+        failed = reproduce.reproduce(options.table, runs, options.budget, options.out,
+                                     progress=options.jobs in (None, 1) and not options.dask)  # fmt: skip
     return int(bool(failed))
 
 
 def _results(options) -> None:
     if options.ledger is not None:
         return _ledger(options)
-    from cflkit.workbook.chapters import compare, runs
+    from cflkit.workbook.chapters import compare
 
-    out = options.out or RUNS
-    require(out == RUNS or out.is_dir(), "out", str(out), "a folder that exists")
+    out, names = options.out or places.RUNS, options.name or ["*"]
+    require(out == places.RUNS or out.is_dir(), "out", str(out), "a folder that exists")
     require(bool(options.name) or not options.delete, "name", "", "given, to delete anything")
-    if options.name and not options.delete:
-        return compare.show(runs.find(options.name, [out, places.RESULTS]), out, options.metric, options.format)
-    everything, damaged = ([], []) if options.name else runs.load(out)
-    found = runs.find(options.name, [out]) if options.name else {"": everything}
-    for run in (run for group in found.values() for run in group):
-        if options.delete:
-            runs.delete(run)
-        print("deleted: " * options.delete + runs.line(run))
-    for line in damaged:
-        print(f"left out: {line}")
-    if not (any(found.values()) or damaged):
-        print(f"nothing was run in {out}")
+    beside = options.name and not options.delete
+    found = compare.find(names, [out, places.RESULTS] if beside else [out])
+    if options.delete:
+        for file in (file for files in found.values() for file in files):
+            compare.delete(file)
+            print(f"deleted: {places.near(file)}")
+        return None
+    loaded = {name: compare.load(files) for name, files in found.items()}
+    groups = {name: runs for name, (runs, _) in loaded.items() if runs}
+    bad = [line for _, lines in loaded.values() for line in lines]
+    if beside:
+        print(*bad, sep="\n", end="\n" * bool(bad), file=sys.stderr)
+        return compare.show(groups, out, options.metric, options.format)
+    lines = [str(run) for runs in groups.values() for run in runs]
+    return print(*(lines + bad or [f"nothing was run in {out}"]), sep="\n")
 
 
 def _ledger(options) -> None:
     places.need_book()
-    from cflkit.workbook.chapters import catalogue
+    from cflkit.workbook.chapters import accounts
 
     out = options.out or places.RESULTS
     require(out.is_dir(), "out", str(out), "a folder that exists")
     require(not options.name, "name", " ".join(options.name), "left out with --ledger")
-    one = options.ledger and catalogue.of_table(options.ledger, out, options.format)
-    print(*(one or catalogue.of_ledger(out)), sep="\n")
+    one = options.ledger and accounts.of_table(options.ledger, out, options.format)
+    print(*(one or accounts.of_ledger(out)), sep="\n")
 
 
 def _data(options) -> None:
@@ -398,7 +370,3 @@ def _of_simulation(options) -> str:
     from cflkit.workbook.chapters import catalogue
 
     return "\n".join(catalogue.of_simulation(names[0], getattr(options, "on", None) or "rotated"))
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -19,30 +19,19 @@ ROOT = Path(__file__).resolve().parents[2]
 BOOK = ROOT / "book"
 PAPERS = BOOK / "papers"
 RESULTS = BOOK / "results"
+RUNS = Path("runs")  # of the present folder: what was run at the console
 LONGEST = 80  # letters of a label
 DAY = 24 * 60 * 60  # seconds
 
 
 def need_book() -> None:
-    """Require that the book is there.
-
-    Raises
-    ------
-    ValueError
-        In an installed wheel.
-    """
+    """Require that the book is there: an installed wheel has none."""
     if not PAPERS.is_dir():
         raise ValueError(f"the book is not in {BOOK}: run this from a clone of the project, set up by `make env`")
 
 
 def need_folder(name: str, folder: Path) -> None:
-    """Require that files can be written to a folder, and make it if it is not there.
-
-    Raises
-    ------
-    ValueError
-        The line says why they cannot.
-    """
+    """Require that files can be written to a folder, and make it if it is not there."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):

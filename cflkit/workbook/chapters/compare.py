@@ -1,6 +1,10 @@
-"""Runs beside each other: which parameters differ, how far metrics do, and the curves in one figure."""
+"""What was run at the console: records and reruns of chapters, found by name, listed, and set beside each other."""
 
-from collections.abc import Mapping, Sequence
+import shutil
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path
 
 import pandas as pd
@@ -9,150 +13,236 @@ from matplotlib.figure import Figure
 from cflkit.checks import known, require
 from cflkit.engine import metrics
 from cflkit.workbook import places
-from cflkit.workbook.chapters.runs import Run
+from cflkit.workbook.chapters import rerun
+from cflkit.workbook.runs import records
 from cflkit.workbook.show import plots
 
 SHOWN = ("accuracy", "own_accuracy", "personal_accuracy", "unseen_accuracy", "global_accuracy", "ari", "clusters",
          "down", "up")  # fmt: skip
-OF_CHAPTERS = ("accuracy", "personal_accuracy", "global_accuracy", "ari", "clusters")  # for each of several methods
+HIDDEN = {"digest", "seed", "device", "trainer", "chunk"}  # of a configuration: what no reader has changed
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run that has ended.
+
+    Attributes
+    ----------
+    file : Path
+        Where it was read.
+    seed : int
+        Its seed.
+    parameters : dict
+        Everything else that was set, flat.
+    rounds : dict of str to list of list of dict
+        The rows of all rounds, by method; "" for the only one. A chapter may have several runs of a method.
+    made : dict
+        When, in how many seconds, and by what.
+    failed : bool
+        Whether a cell of the chapter failed.
+    """
+
+    file: Path
+    seed: int
+    parameters: dict
+    rounds: dict[str, list[list[dict]]]
+    made: dict
+    failed: bool = False
+
+    @property
+    def diverged(self) -> list[str]:
+        """The methods whose models have diverged by some round."""
+        rows = {method: [row for one in each for row in one] for method, each in self.rounds.items()}
+        return [method for method, every in rows.items() if any(row.get("diverged") for row in every)]
+
+    def __str__(self) -> str:
+        last = [one[-1] for each in self.rounds.values() for one in each]
+        named = [f"{y} {last[0][y]:.4f}" for y in ("accuracy", "personal_accuracy") if last and y in last[0]]
+        shown = named[0] if named and len(self.rounds) == 1 else f"{len(self.rounds) or 'no'} methods"
+        mark = "  failed" * self.failed + "  diverged" * bool(self.diverged)
+        took = f"{self.made['seconds']:7.1f} s  {self.made['date']}"
+        return f"{name(self.file):44} seed {self.seed:<3} {shown:24} {took}{mark}"
+
 
 Groups = Mapping[str, Sequence[Run]]  # the runs of each name, one a seed
 
 
-def show(groups: Groups, out: Path, metric: str, form: str) -> None:
+# ---------------------------------------------------------------------- finding
+def name(file: Path) -> str:
+    """What a run is called by, ``FOLDER/LABEL``, the same for all seeds; told from where its file lies."""
+    if file.name != "run.json":
+        return f"{file.parent.name}/{file.stem.rsplit('-', 2)[0]}"  # LABEL-DIGEST-sSEED
+    changed = [part for part in file.parent.name.split(",") if not part.startswith("seed=")]
+    return f"{file.parent.parent.name}/{','.join(changed) or 'default'}"
+
+
+def find(names: Iterable[str], folders: Iterable[Path]) -> dict[str, list[Path]]:
+    """Find the files of runs by name, or by a pattern such as ``stocfl/*``: of each name a file a seed.
+
+    A name that several folders have comes once for each: ``NAME (FOLDER)``. One that no run has is refused.
+    """
+    there = [(folder, file) for folder in {folder.resolve(): folder for folder in folders}.values()
+             for file in sorted([*folder.glob("*/*.json"), *folder.glob("*/*/run.json")])]  # fmt: skip
+    found: dict[tuple[str, Path], dict[Path, None]] = {}
+    for pattern in names:
+        here = [(folder, file) for folder, file in there if fnmatch(name(file), pattern)]
+        if not here and pattern != "*":
+            known(sorted({name(file) for _, file in there}), pattern, "run")
+        for folder, file in here:
+            found.setdefault((name(file), folder), {})[file] = None  # another pattern may have found it
+    twice = Counter(name for name, _ in found)
+    return {f"{name} ({places.near(folder)})" if twice[name] > 1 else name: [*files]
+            for (name, folder), files in found.items()}  # fmt: skip
+
+
+def read(file: Path) -> Run:
+    """Read a run: a record, or a chapter's ``run.json``."""
+    if file.name == "run.json":
+        run = rerun.read(file)
+        given = run["parameters"]
+        return Run(file, given.pop("seed", 0), given, run["metrics"], run["provenance"], bool(run["failed"]))
+    record = records.read(file)
+    return Run(file, record["seed"], _flat(record["config"]), {"": [record["rounds"]]}, record["provenance"])
+
+
+def load(files: Iterable[Path]) -> tuple[list[Run], list[str]]:
+    """Read runs, in the order of their seeds; and give a line for each that cannot be read."""
+    good, bad = [], []
+    for file in files:
+        try:
+            good.append(read(file))
+        except ValueError as error:
+            bad.append(f"left out: {error}")
+    return sorted(good, key=lambda run: run.seed), bad
+
+
+def delete(file: Path) -> None:
+    """Delete a run with all that lies beside it."""
+    with places.writing(file):
+        if file.name == "run.json":
+            shutil.rmtree(file.parent)
+            return
+        for suffix in (".csv", ".png", ".json"):
+            file.with_suffix(suffix).unlink(missing_ok=True)
+
+
+def _flat(config: Mapping, before: str = "") -> dict:
+    """Bring a configuration to one level; methods, federations and local training have few names in common."""
+    flat = {}
+    for name, value in config.items():
+        if isinstance(value, Mapping):
+            flat |= _flat(value, f"{before}{name}.")
+        elif name not in HIDDEN:
+            flat[f"{before}{name}"] = value
+    return flat
+
+
+# ---------------------------------------------------------------------- comparing
+def show(found: Groups, out: Path, metric: str, form: str) -> None:
     """Print what differs between groups of runs as text, CSV or LaTeX, and draw the curves of a metric."""
-    measured = any(run.metrics for runs in groups.values() for run in runs)
-    require(measured, "run", ", ".join(groups), "one that has metrics; a chapter that compares methods leaves some")
-    known(["accuracy", *numbers(groups)], metric, "metric")  # the default may have no curve
+    groups = {f"{chr(65 + n % 26)}{n // 26 or ''}": runs for n, runs in enumerate(found.values())}
+    table = summary(groups)
+    ok = "one that has metrics; a chapter that compares methods leaves some"
+    require(len(table) > 0, "run", ", ".join(found), ok)
+    rows = (row for runs in groups.values() for run in runs for each in run.rounds.values() for one in each
+            for row in one)  # fmt: skip
+    known(["accuracy", *sorted({name for row in rows for name, x in row.items() if _number(x)})], metric, "metric")
     places.need_folder("out", out)
-    found = summary(groups, _shared(groups))
     if form != "text":
-        print(written(found if form == "csv" else cells(found), form))
+        print(written(table if form == "csv" else cells(table, metric), form))
         return
-    print(*head(groups), cells(found).to_string(index=False), *differences(found), sep="\n")
-    drawn = figure(groups, metric, letters(groups))
-    if drawn is None:
+    print(*head(groups, found), written(cells(table, metric)), *differences(table, metric), sep="\n")
+    if (drawn := figure(groups, metric)) is None:
         print(f"no figure: no run has several rounds with a number {metric!r}")
         return
-    file = out / f"compare-{places.digest([*groups, metric])}.png"
+    file = out / f"compare-{places.digest([*found, metric])}.png"
     with places.atomic_write(file) as part:
         drawn.savefig(part, format="png")
     print(places.near(file))
 
 
-def letters(groups: Groups) -> list[str]:
-    """Short names: A to Z, then A1 and so on."""
-    return [f"{chr(65 + n % 26)}{n // 26 or ''}" for n in range(len(groups))]
-
-
-def differing(groups: Groups) -> dict[str, list]:
-    """By name, the value of each group for the parameters in which they differ; None where one has no such."""
-    first = [runs[0].parameters for runs in groups.values()]
-    table = {name: [one.get(name) for one in first] for one in first for name in one}
-    return {name: values for name, values in table.items() if any(value != values[0] for value in values)}
-
-
-def head(groups: Groups) -> list[str]:
-    """Say which group has which letter, which of its runs have diverged, and in which parameters they differ."""
+def head(groups: Groups, names: Iterable[str]) -> list[str]:
+    """Say which runs each group has, which of these have diverged, and in which parameters the groups differ."""
     lines = []
-    for letter, (name, runs) in zip(letters(groups), groups.items(), strict=True):
-        bad = [", ".join([*(run.diverged if len(run.metrics) > 1 else []), f"seed {run.seed}"])
-               for run in runs if run.diverged]  # fmt: skip
+    for (key, runs), name in zip(groups.items(), names, strict=True):
+        bad = [", ".join(filter(None, [*run.diverged, f"seed {run.seed}"])) for run in runs if run.diverged]
         seeds = ", ".join(str(run.seed) for run in runs)
-        lines.append(f"{letter}: {name} (seeds {seeds})" + f", diverged: {'; '.join(bad)}" * bool(bad))
-    for parameter, values in differing(groups).items():
-        lines.append(f"{parameter}: " + ", ".join(f"{x} {v}" for x, v in zip(letters(groups), values, strict=True)))
+        lines.append(f"{key}: {name} (seeds {seeds})" + f", diverged: {'; '.join(bad)}" * bool(bad))
+    given = {key: runs[0].parameters for key, runs in groups.items()}
+    for parameter in dict.fromkeys(name for one in given.values() for name in one):
+        values = {key: one.get(parameter) for key, one in given.items()}
+        if any(value != next(iter(values.values())) for value in values.values()):
+            lines.append(f"{parameter}: " + ", ".join(f"{key} {value}" for key, value in values.items()))
     return lines
 
 
-def summary(groups: Groups, also: Sequence[str] = ()) -> pd.DataFrame:
-    """One row for each group, method and metric: of those that matter most, and of what is asked for `also`.
+def scores(groups: Groups) -> pd.DataFrame:
+    """The last round's value for each run, method, metric and seed; several of one seed count as their mean."""
+    rows = [(key, method, metric, run.seed, value) for key, runs in groups.items() for run in runs
+            for method, each in run.rounds.items() for one in each for metric, value in one[-1].items()
+            if metric != "round" and _number(value)]  # fmt: skip
+    table = pd.DataFrame(rows, columns=["run", "method", "metric", "seed", "value"])
+    return table.groupby([*table.columns[:4]], sort=False, as_index=False)["value"].mean()
+
+
+def _number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def summary(groups: Groups) -> pd.DataFrame:
+    """One row for each group of runs, method and metric.
 
     Returns
     -------
     DataFrame
-        ``letter``, ``run``, ``method`` ("" where a run has one), ``metric``; the number of ``seeds``, the ``mean``
-        and the ``std`` (ddof 1) over these; and the ``difference`` to the first group over the ``shared`` seeds,
-        with its 95% confidence interval from ``low`` to ``high``.
+        ``run``, ``method``, ``metric``; the number of ``seeds``, the ``mean`` and the ``std`` (ddof 1) over these;
+        and the ``difference`` to the first group over the ``shared`` seeds, with its 95% confidence interval from
+        ``low`` to ``high``.
     """
-    rows, first = [], None
-    found = [_scores(runs, also) for runs in groups.values()]
-    for letter, name, each in zip(letters(groups), groups, found, strict=True):
-        first = each if first is None else first
-        for (method, metric), by_seed in each.items():
-            one = metrics.spread(list(by_seed.values()))
-            row = {"letter": letter, "run": name, "method": method, "metric": metric, "seeds": one["n"],
-                   "mean": one["mean"], "std": one["std"]}  # fmt: skip
-            seeds = sorted(set(by_seed) & set(first.get((method, metric), {})))
-            if each is not first and seeds:
-                gap = metrics.paired_difference([by_seed[s] for s in seeds],
-                                                [first[method, metric][s] for s in seeds])  # fmt: skip
-                row |= {"shared": len(seeds), "difference": gap["mean"], "low": gap["low"], "high": gap["high"]}
-            rows.append(row)
-    frame = pd.DataFrame(rows, columns=["letter", "run", "method", "metric", "seeds", "mean", "std", "shared",
-                                        "difference", "low", "high"])  # fmt: skip
-    return frame
+    rows, first = [], next(iter(groups), "")
+    values = {key: part.set_index("seed")["value"]
+              for key, part in scores(groups).groupby(["run", "method", "metric"], sort=False)}  # fmt: skip
+    for (run, method, metric), ours in values.items():
+        one, theirs = metrics.spread(ours), values.get((first, method, metric), pd.Series())
+        row = {"run": run, "method": method, "metric": metric, "seeds": one["n"], "mean": one["mean"],
+               "std": one["std"]}  # fmt: skip
+        seeds = ours.index.intersection(theirs.index)
+        if run != first and len(seeds):
+            gap = metrics.paired_difference(ours[seeds], theirs[seeds])
+            row |= {"shared": gap["n"], "difference": gap["mean"], "low": gap["low"], "high": gap["high"]}
+        rows.append(row)
+    return pd.DataFrame(rows, columns=["run", "method", "metric", "seeds", "mean", "std", "shared", "difference",
+                                       "low", "high"])  # fmt: skip
 
 
-def _scores(runs: Sequence[Run], also: Sequence[str]) -> dict[tuple[str, str], dict[int, float]]:
-    """By method and metric, the value of each seed; several runs of a method in a chapter count as their mean."""
-    table: dict[tuple[str, str], dict[int, float]] = {}
-    many = any(len(run.metrics) > 1 for run in runs)
-    for run in runs:
-        for label, rows in run.metrics.items():
-            for metric in OF_CHAPTERS if many else (*SHOWN, *also):
-                values = [row[metric] for row in rows if isinstance(row.get(metric), int | float)]
-                if values:
-                    table.setdefault((label if many else "", metric), {})[run.seed] = sum(values) / len(values)
-    return table
+def cells(table: pd.DataFrame, metric: str = "accuracy") -> pd.DataFrame:
+    """Write a summary for reading: a row for each group and method, a column for each metric."""
+    shown = [number(*row) for row in table[["mean", "std", "seeds"]].itertuples(index=False)]
+    wide = table.assign(cell=shown).set_index(["run", "method", "metric"])["cell"].unstack(sort=False)
+    wide = wide[[name for name in dict.fromkeys([*SHOWN, metric]) if name in wide]].fillna("–")
+    wide.insert(0, "seeds", table.groupby(["run", "method"])["seeds"].max())
+    wide = wide.rename_axis(columns=None).reset_index()
+    return wide if wide["method"].any() else wide.drop(columns="method")
 
 
-def _shared(groups: Groups) -> list[str]:
-    """The numbers that all runs have of their last round, beside those that are always shown."""
-    rows = [row for runs in groups.values() for run in runs for each in run.metrics.values() for row in each]
-    apart = {"round", "diverged", *SHOWN}
-    return [name for name in (rows[0] if rows else ())
-            if name not in apart and all(isinstance(row.get(name), int | float) for row in rows)]  # fmt: skip
-
-
-def numbers(groups: Groups) -> list[str]:
-    """The names of all numbers that any run has of a round."""
-    runs = [run for several in groups.values() for run in several]
-    rows = [row for run in runs for each in run.metrics.values() for row in each]
-    rows += [row for run in runs for each in run.rounds.values() for one in each for row in one]
-    return sorted({name for row in rows for name, value in row.items() if isinstance(value, int | float)})
-
-
-def cells(found: pd.DataFrame) -> pd.DataFrame:
-    """Write a summary with a column for each group, for reading."""
-    shown = found.assign(cell=[number(*row) for row in found[["mean", "std", "seeds"]].itertuples(index=False)])
-    wide = shown.pivot(index=["method", "metric"], columns="letter", values="cell")
-    wide = wide.reindex(index=pd.MultiIndex.from_frame(found[["method", "metric"]].drop_duplicates()),
-                        columns=found["letter"].unique()).fillna("–").reset_index()  # fmt: skip
-    wide.columns.name = None
-    return wide if (wide["method"] != "").any() else wide.drop(columns="method")
-
-
-def differences(found: pd.DataFrame) -> list[str]:
+def differences(table: pd.DataFrame, metric: str = "accuracy") -> list[str]:
     """A line for each difference to the first group."""
-    lines = []
-    for row in found.dropna(subset=["difference"]).itertuples():
+    lines, first = [], table["run"].iloc[0]
+    for row in table[table["metric"].isin([*SHOWN, metric])].dropna(subset=["difference"]).itertuples():
         what = f"{row.method}: {row.metric}" if row.method else row.metric
         sure = "" if pd.isna(row.low) else f", 95% interval {row.low:+.4f} to {row.high:+.4f}"
         seeds = f"{row.shared:.0f} seed{'s' * (row.shared > 1)}"
-        lines.append(f"{what}, {row.letter} - A: {row.difference:+.4f} over {seeds}{sure}")
+        lines.append(f"{what}, {row.run} - {first}: {row.difference:+.4f} over {seeds}{sure}")
     return lines
 
 
 def number(mean: float, std: float, seeds: int) -> str:
     """Write a mean, and the standard deviation where there are several seeds."""
-    if pd.isna(mean):
-        return "–"
     digits = 4 if abs(mean) < 1000 else 0
     return f"{mean:.{digits}f}" + (f" ± {std:.{digits}f}" if seeds > 1 else "")
 
 
-def written(frame: pd.DataFrame, form: str) -> str:
+def written(frame: pd.DataFrame, form: str = "text") -> str:
     """Write a table as text, CSV or LaTeX."""
     if form == "csv":
         return frame.to_csv(index=False).rstrip()
@@ -162,14 +252,13 @@ def written(frame: pd.DataFrame, form: str) -> str:
     return frame.astype(object).where(frame.notna(), "–").to_string(index=False)
 
 
-def figure(groups: Groups, y: str, names: Sequence[str]) -> Figure | None:
-    """Learning curves, the mean over seeds with a band; None where no run has any. `names` are those of groups."""
+def figure(groups: Groups, y: str) -> Figure | None:
+    """Learning curves, the mean over seeds with a band; None where no run has any."""
     frames = {}
-    for name, runs in zip(names, groups.values(), strict=True):
-        for label in dict.fromkeys(label for run in runs for label in run.rounds):
-            rows = [row for run in runs for one in run.rounds.get(label, []) for row in one if len(one) > 1]
-            frame = pd.DataFrame(rows)
-            if y in frame and frame[y].notna().any():
-                frames[f"{label}, {name}" if len(runs[0].metrics) > 1 else name] = frame
+    for key, runs in groups.items():
+        for method in dict.fromkeys(method for run in runs for method in run.rounds):
+            rows = [row for run in runs for one in run.rounds.get(method, ()) if len(one) > 1 for row in one]
+            if any(_number(row.get(y)) for row in rows):
+                frames[", ".join(filter(None, (method, key)))] = pd.DataFrame(rows)
     plots.use_style()
     return plots.learning_curves(frames, y) if frames else None

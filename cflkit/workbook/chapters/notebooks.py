@@ -1,17 +1,18 @@
-"""Notebooks: where they are, how a kernel is started, and executing them in place."""
+"""Notebooks: where they are, how they are run in a kernel, and storing in place what they print."""
 
 import contextlib
+import copy
 import hashlib
 import json
 import os
+import sys
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from cflkit.checks import known, require
 from cflkit.workbook import places
-from cflkit.workbook.chapters import parameters
 
 # What a kernel runs under, so that what it prints and draws does not depend on who runs it.
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "TQDM_DISABLE": "1", "PYTHONHASHSEED": "0", "PYTHONUTF8": "1",
@@ -21,8 +22,6 @@ PERSONAL = ("PYTHONSTARTUP", "JUPYTER_PATH", "JUPYTER_CONFIG_PATH", "JUPYTER_PRE
 LONGEST = 80  # letters of a folder for sockets, whose whole path may have about a hundred
 
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
-# How every kernel starts; it says nothing of its own when it is interrupted.
-START = {"kernel_name": "python3", "extra_arguments": ["--log-level=CRITICAL"]}
 LANGUAGE = {"name": "python", "pygments_lexer": "ipython3"}
 STRAY = ("papermill", "execution", "widgets")  # metadata that tells of one run, not of the notebook
 TIMES = places.ROOT / "benchmarks" / "chapters"  # how long each notebook ran: shown, never compared
@@ -43,13 +42,7 @@ def listed() -> str:
 
 
 def chapter(name: str) -> Path:
-    """Find a chapter by its name (``stocfl``) or by its path.
-
-    Raises
-    ------
-    ValueError
-        No such notebook.
-    """
+    """Find a chapter by its name (``stocfl``) or by its path."""
     if name.endswith(".ipynb"):
         require(Path(name).is_file(), "chapter", name, "a chapter's name, or the path of a notebook")
         return Path(name)
@@ -58,52 +51,79 @@ def chapter(name: str) -> Path:
     return places.BOOK / f"{name}.ipynb"
 
 
-def refresh(path: Path) -> None:
-    """Execute the notebook at `path` in its own folder and store what it prints.
+def load(path: Path) -> dict:
+    """Read a notebook as plain data; the source of each cell is one text."""
+    try:
+        notebook = json.loads(path.read_text("utf-8"))
+        for cell in notebook["cells"]:
+            cell["source"] = "".join(cell["source"])
+        ok = all(cell["cell_type"] and "metadata" in cell for cell in notebook["cells"])
+    except (ValueError, KeyError, TypeError):
+        ok = False
+    require(ok and isinstance(notebook.get("metadata"), dict), "notebook", str(path), "a Jupyter notebook")
+    return notebook
 
-    Timings, widget state and the traces of earlier runs are dropped, identifiers are kept or derived from the
-    text of the cell: doing it twice gives the same bytes. How long a notebook of the book took goes to `TIMES`.
 
-    Parameters
-    ----------
-    path : Path
-        A notebook; left untouched when one of its cells fails.
+def node(path: Path):
+    """Read a notebook as nbformat has it."""
+    import nbformat
+
+    return nbformat.convert(nbformat.from_dict(load(path)), 4)
+
+
+def tags(cell: Mapping) -> list[str]:
+    """Tags of a cell."""
+    return cell["metadata"].get("tags", [])
+
+
+def execute(notebook, path: Path, values: Mapping, executed: Path | None = None, **how):
+    """Run the cells of a notebook, as nbformat has it, in a kernel in the folder of its `path`.
+
+    `values` are in place of those that its cell sets; `executed` is where papermill writes it while it runs.
 
     Raises
     ------
     CellFailed
         A cell failed.
     """
-    import nbformat
-    from nbclient import NotebookClient
-    from nbclient.exceptions import CellExecutionError
+    import papermill
     from traitlets.config import Config
 
-    notebook = nbformat.convert(nbformat.from_dict(parameters.load(path)), 4)
+    target = str(executed or "").replace("{", "{{").replace("}", "}}")  # papermill fills parameters into braces
+    for cell in notebook.cells:
+        cell.metadata.setdefault("tags", [])  # papermill takes them for granted
+    try:
+        with environment():
+            return papermill.execute_notebook(
+                notebook, target or None, dict(values), language="python", cwd=str(path.resolve().parent),
+                kernel_name="python3", start_timeout=300, progress_bar=sys.stderr.isatty(),
+                config=Config(KernelManager=sockets()),
+                extra_arguments=["--log-level=CRITICAL"],  # it says nothing of its own when it is interrupted
+                **how)  # fmt: skip
+    except papermill.PapermillExecutionError as error:
+        raise CellFailed(f"{path.name}: {error.ename}: {error.evalue}") from None
+
+
+def refresh(path: Path) -> None:
+    """Execute the notebook at `path` in its own folder and store what it prints; one that fails stays as it was.
+
+    Only outputs, counts and lacking identifiers change: doing it twice gives the same bytes. How long a notebook of
+    the book took goes to `TIMES`.
+    """
+    import nbformat
+
+    notebook = node(path)
     notebook.nbformat_minor = 5
     _clear(notebook)
-    client = NotebookClient(
-        notebook,
-        timeout=None,
-        startup_timeout=300,
-        record_timing=False,
-        coalesce_streams=True,
-        resources={"metadata": {"path": str(path.resolve().parent)}},
-        config=Config(KernelManager=sockets()),
-        **START,
-    )
     before = _of_children()
-    try:
-        with environment(), client.setup_kernel():  # as papermill does: an interrupt passes through
-            for number, cell in enumerate(notebook.cells):
-                client.execute_cell(cell, number, execution_count=None)
-    except CellExecutionError as error:
-        raise CellFailed(f"{path.name}: {error.ename}: {error.evalue}") from None
-    for key in STRAY:
-        notebook.metadata.pop(key, None)
+    done = execute(copy.deepcopy(notebook), path, {}, coalesce_streams=True, record_timing=False)
+    for cell, ran in zip(notebook.cells, done.cells, strict=True):
+        if cell.cell_type == "code":
+            cell.outputs, cell.execution_count = ran.outputs, ran.execution_count
     notebook.metadata.update(kernelspec=KERNEL, language_info=LANGUAGE)
     nbformat.validate(notebook)
-    _write(path, nbformat.writes(notebook) + "\n")
+    with places.atomic_write(path) as part:
+        part.write_text(nbformat.writes(notebook) + "\n", "utf-8")
     if path.resolve().parent == places.BOOK:
         _keep_time(path.stem, _of_children() - before)
 
@@ -121,7 +141,8 @@ def _keep_time(name: str, seconds: float) -> None:
     made = records.provenance()
     took = {"seconds": round(seconds, 1), "date": made["date"], "processor": made["machine"]["processor"]}
     places.need_folder("times", TIMES)
-    _write(TIMES / f"{name}.json", json.dumps(took, indent=1) + "\n")
+    with places.atomic_write(TIMES / f"{name}.json") as part:
+        part.write_text(json.dumps(took, indent=1) + "\n", "utf-8")
 
 
 def sockets() -> dict[str, str]:
@@ -153,22 +174,11 @@ def _clear(notebook) -> None:
     """Drop outputs and traces of earlier runs, and give every cell an identifier of its own."""
     seen: set[str] = set()
     for number, cell in enumerate(notebook.cells):
-        cell.source = parameters.code(cell)
         if cell.get("id", "") in seen | {""}:
             cell.id = hashlib.sha256(f"{number}/{cell.source}".encode()).hexdigest()[:8]
         seen.add(cell.id)
-        for key in STRAY:
-            cell.metadata.pop(key, None)
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = [], None
-
-
-def _write(path: Path, text: str) -> None:
-    """Write all of `text`, or leave the file as it was."""
-    with places.atomic_write(path) as part:
-        part.write_text(text, "utf-8")
-
-
-def literally(path: Path) -> str:
-    """Write a path for papermill, which fills parameters into braces."""
-    return str(path).replace("{", "{{").replace("}", "}}")
+    for part in [notebook, *notebook.cells]:
+        for key in STRAY:
+            part.metadata.pop(key, None)

@@ -10,25 +10,25 @@ import hashlib
 import io
 import json
 import re
-import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from cflkit.checks import require
 from cflkit.workbook import places
 from cflkit.workbook.chapters import notebooks, parameters
 
-FORMAT = 1  # of a run.json
+FORMAT = 2  # of a run.json
 NOTE = """**A rerun of the chapter: {given}.** The text was written for the defaults, and its findings are theirs.
 Admonitions, cross-references and includes are not rendered in this export; the book's own page has them."""
 MATHJAX = """{"loader": {"load": ["core", "input/tex", "output/chtml"]}, "tex": {"inlineMath": [["$", "$"]]}}"""
 GLUED = re.compile(r"\{glue:text\}`([^`]+)`")  # a number in the text that a cell has computed
-LAST = "from cflkit.workbook.chapters import rerun\nrerun.leave(globals(), {names!r}, {file!r})"
+LAST = """import json
+from cflkit.workbook.chapters.rerun import compared
+print(json.dumps(compared(globals(), {names!r})))"""
 
 
-def rerun(name: str, given: Mapping[str, str], out: Path = Path("runs")) -> Path:
+def rerun(name: str, given: Mapping[str, str], out: Path = places.RUNS) -> Path:
     """Execute a chapter with other parameters; nothing starts before all of them are known to be allowed.
 
     Parameters
@@ -48,47 +48,39 @@ def rerun(name: str, given: Mapping[str, str], out: Path = Path("runs")) -> Path
 
     Raises
     ------
-    ValueError
-        An unknown chapter or parameter, a value that is not allowed, or an `out` that cannot be written.
-    FileNotFoundError
-        Pictures that are not on this machine.
     CellFailed
         A cell failed; the executed notebook shows where.
     """
+    import nbformat
+
     path = notebooks.chapter(name)
     values = checked(path, given)
     places.need_folder("out", out)
     folder = _folder(out / path.stem / label(given))
-    executed, left = folder / path.name, folder / "metrics.json"
-    began, failed = time.perf_counter(), None
+    executed, notebook, began = folder / path.name, notebooks.node(path), time.perf_counter()
+    notebook.cells.append(nbformat.v4.new_code_cell(LAST.format(names=bound(path))))
+    metrics, failed = {}, None
     try:
         with places.writing(executed):
             changed = {name: values[name] for name in given}
-            _execute(path, executed, changed, LAST.format(names=bound(path), file=str(left.resolve())))
+            done = notebooks.execute(notebook, path, changed, executed)
+        metrics = json.loads(done.cells[-1].outputs[0].text)
     except notebooks.CellFailed as error:
-        failed = str(error)
-    metrics = json.loads(left.read_text("utf-8")) if left.exists() else {}
-    seconds = time.perf_counter() - began
-    _html(executed, label(given))
+        failed = f"{error}; {executed.with_suffix('.html')} shows where"
+    seconds, done = time.perf_counter() - began, nbformat.read(executed, 4)
+    done.cells.pop()
+    with places.atomic_write(executed) as part:
+        nbformat.write(done, part)
+    _html(done, executed.with_suffix(".html"), label(given))
     write(folder / "run.json", path.stem, values, metrics, seconds, failed)  # who finds it finds the rest
-    left.unlink(missing_ok=True)
     if failed:
-        raise notebooks.CellFailed(f"{failed}; {executed.with_suffix('.html')} shows where")
+        raise notebooks.CellFailed(failed)
     return folder
 
 
 def checked(path: Path, given: Mapping[str, str]) -> dict[str, parameters.Value]:
-    """Read the values of all parameters of the notebook at `path`, and look whether its pictures are at hand.
-
-    Raises
-    ------
-    ValueError
-        An unknown parameter, or values that are not allowed.
-    FileNotFoundError
-        The parameter `images` names a data set that is not on this machine; the line says how to fetch it.
-    """
-    schema = parameters.of(path)
-    values = schema.values(schema.read(given))
+    """Read the values of all parameters of the notebook at `path`, and require that its pictures are at hand."""
+    values = parameters.of(path).read(given)
     if "images" in values:
         from cflkit.data import images  # imports PyTorch, which takes longer than all checks
 
@@ -112,80 +104,44 @@ def _folder(path: Path) -> Path:
             free, number = path.with_name(f"{path.name}_{number}"), number + 1
 
 
-def _execute(path: Path, executed: Path, values: Mapping, last: str) -> None:
-    """Run the notebook, and a last cell that does not stay in it."""
-    import nbformat
-    import papermill
-    from traitlets.config import Config
-
-    notebook = nbformat.convert(nbformat.from_dict(parameters.load(path)), 4)
-    notebook.cells.append(nbformat.v4.new_code_cell(last))
-    for cell in notebook.cells:
-        cell.metadata.setdefault("tags", [])  # papermill takes them for granted
-    try:
-        with notebooks.environment():
-            papermill.execute_notebook(
-                notebook,
-                notebooks.literally(executed),
-                dict(values),
-                language="python",
-                cwd=str(path.resolve().parent),
-                start_timeout=300,
-                progress_bar=sys.stderr.isatty(),
-                config=Config(KernelManager=notebooks.sockets()),
-                **notebooks.START,
-            )
-    except papermill.PapermillExecutionError as error:
-        raise notebooks.CellFailed(f"{path.name}: {error.ename}: {error.evalue}") from None
-    finally:
-        if executed.exists():
-            done = nbformat.read(executed, 4)
-            done.cells = [cell for cell in done.cells if cell.source != last]
-            with places.atomic_write(executed) as part:
-                nbformat.write(done, part)
-
-
-def _html(executed: Path, given: str) -> None:
-    """Write the executed notebook as a page that says what was changed, and finds its mathematics in the book."""
+def _html(notebook, page: Path, given: str) -> None:
+    """Write an executed notebook as a page that says what was changed, with the numbers that cells have glued."""
     import nbformat
     from nbconvert import HTMLExporter
 
-    notebook = nbformat.read(executed, 4)
-    _fill(notebook.cells)
-    notebook.cells.insert(0, nbformat.v4.new_markdown_cell(NOTE.format(given=given)))
-    mathjax = places.BOOK / "_static" / "mathjax" / "startup.js"
-    page, _ = HTMLExporter(
-        mathjax_url=mathjax.as_uri() if mathjax.exists() else "", require_js_url="", jquery_url=""
-    ).from_notebook_node(notebook)
-    page = page.replace("<head>", f"<head><script>window.MathJax = {MATHJAX};</script>", 1)
-    with places.atomic_write(executed.with_suffix(".html")) as part:
-        part.write_text(page, "utf-8")
-
-
-def _fill(cells: list) -> None:
-    """Set the numbers that cells have glued into the text, as the book does."""
-    outputs = [output for cell in cells if cell.cell_type == "code" for output in cell.outputs]
+    outputs = [output for cell in notebook.cells if cell.cell_type == "code" for output in cell.outputs]
     glued = {
         output.metadata.scrapbook.name: output.data["application/papermill.record/text/plain"].strip("'")
         for output in outputs if "scrapbook" in output.get("metadata", {})
     }  # fmt: skip
-    for cell in cells:
+    for cell in notebook.cells:
         if cell.cell_type == "markdown":
             cell.source = GLUED.sub(lambda found: glued.get(found[1], found[0]), cell.source)
+    notebook.cells.insert(0, nbformat.v4.new_markdown_cell(NOTE.format(given=given)))
+    mathjax = places.BOOK / "_static" / "mathjax" / "startup.js"
+    text, _ = HTMLExporter(
+        mathjax_url=mathjax.as_uri() if mathjax.exists() else "", require_js_url="", jquery_url=""
+    ).from_notebook_node(notebook)
+    with places.atomic_write(page) as part:
+        part.write_text(text.replace("<head>", f"<head><script>window.MathJax = {MATHJAX};</script>", 1), "utf-8")
+
+
+# ---------------------------------------------------------------------- as a function
+def coded(path: Path) -> list[dict]:
+    """The cells with code."""
+    return [cell for cell in notebooks.load(path)["cells"] if cell["cell_type"] == "code"]
 
 
 def comparison(path: Path) -> int | None:
     """Find the cell tagged `comparison`: its number among the cells with code, from 0; None without one."""
-    coded = (cell for cell in parameters.load(path)["cells"] if cell["cell_type"] == "code")
-    return next((number for number, cell in enumerate(coded) if "comparison" in parameters.tags(cell)), None)
+    return next((n for n, cell in enumerate(coded(path)) if "comparison" in notebooks.tags(cell)), None)
 
 
 def bound(path: Path) -> list[str]:
     """The names that the cell tagged `comparison` assigns: what a chapter measures is among them."""
     if (number := comparison(path)) is None:
         return []
-    coded = [cell for cell in parameters.load(path)["cells"] if cell["cell_type"] == "code"]
-    assigned = (node for node in ast.parse(parameters.code(coded[number])).body if isinstance(node, ast.Assign))
+    assigned = (node for node in ast.parse(coded(path)[number]["source"]).body if isinstance(node, ast.Assign))
     return [target.id for node in assigned for target in node.targets if isinstance(target, ast.Name)]
 
 
@@ -196,8 +152,8 @@ def key(path: Path) -> str:
     """
     from cflkit.workbook.runs import records
 
-    coded = [parameters.code(cell) for cell in parameters.load(path)["cells"] if cell["cell_type"] == "code"]
-    parts = [str(path.resolve().parent), records.code(), *coded[: comparison(path) + 1]]
+    sources = [cell["source"] for cell in coded(path)[: comparison(path) + 1]]
+    parts = [str(path.resolve().parent), records.code(), *sources]
     return hashlib.blake2b(json.dumps(parts).encode(), digest_size=4).hexdigest()
 
 
@@ -211,8 +167,7 @@ def demonstrate(path: Path, values: Mapping, out: Path, seconds: float | None = 
     values : mapping
         All its parameters.
     out : Path
-        The file to write, see :func:`write`, in a folder that is named after :func:`key`: it is not run again if
-        the file is there.
+        The file to write, in a folder that is named after :func:`key`: what is there is not run again.
     seconds : float, optional
         Ignored: a demonstration takes seconds, and is run whole.
 
@@ -222,110 +177,53 @@ def demonstrate(path: Path, values: Mapping, out: Path, seconds: float | None = 
         The file.
     str
         Whether it was there.
-
-    Raises
-    ------
-    ValueError
-        The tagged cell binds no histories of several methods to a name, see :func:`compared`; or the file is there,
-        and is of other values.
-    RuntimeError
-        Its code fails with these values.
     """
-    from cflkit.workbook.claims.reproduce import alone
+    from cflkit.workbook.runs.run import alone
 
     with alone(out.parent):
         if out.exists():
             there = read(out)["parameters"]
             require(there == dict(values), "parameters", there, f"{dict(values)}; delete {out} to run it again")
             return out, "; was there"
-        began = time.perf_counter()
-        *_, (_, names) = islice(cells(path, values), comparison(path) + 1)
-        found = compared({name: names[name] for name in bound(path)})
+        began, names = time.perf_counter(), {"__name__": "__main__", "display": print}
+        for number, cell in enumerate(coded(path)[: comparison(path) + 1]):
+            with contextlib.redirect_stdout(io.StringIO()), contextlib.chdir(path.resolve().parent):
+                exec(compile(cell["source"], f"{path.name}, cell {number}", "exec"), names)
+            names |= values if "parameters" in notebooks.tags(cell) else {}
+        found = compared(names, bound(path))
         require(bool(found), f"{path.name}: methods that its cell `comparison` compares", len(found), "two or more")
         write(out, path.stem, values, found, time.perf_counter() - began)
     return out, ""
 
 
-def cells(path: Path, values: Mapping) -> Iterator[tuple[str, dict]]:
-    """Run a chapter's code in this process, cell by cell, from the folder of the chapter.
-
-    Parameters
-    ----------
-    path : Path
-        The notebook.
-    values : mapping
-        Parameters in place of those that its cell sets.
-
-    Yields
-    ------
-    str
-        What the cell has printed, and its value where it ends with one.
-    dict
-        All that is bound to a name so far.
-    """
-    names: dict = {"__name__": "__main__", "display": print}
-    for number, cell in enumerate(parameters.load(path)["cells"]):
-        if cell["cell_type"] == "code":
-            tree = ast.parse(parameters.code(cell))
-            for node in tree.body[-1:]:
-                if isinstance(node, ast.Expr):
-                    node.value = ast.Call(ast.Name("print", ast.Load()), [node.value], [])
-            code = compile(ast.fix_missing_locations(tree), f"{path.name}, cell {number}", "exec")
-            with contextlib.redirect_stdout(io.StringIO()) as said, contextlib.chdir(path.resolve().parent):
-                exec(code, names)
-            if "parameters" in parameters.tags(cell):
-                names |= values
-            yield said.getvalue(), names
-
-
 # ---------------------------------------------------------------------- what a chapter measures
-def leave(names: Mapping, measured: Iterable[str], file: str) -> None:
-    """Write what a chapter has measured; the last cell of a rerun does so."""
-    found = compared({name: names[name] for name in measured if name in names})
-    Path(file).write_text(json.dumps(found), "utf-8")
+def compared(names: Mapping, measured: list[str]) -> dict[str, list[list[dict]]]:
+    """Take what was measured: by label, the rows of each run.
 
-
-def compared(names: Mapping) -> dict[str, dict]:
-    """Take what was measured: by label, the last round's ``final`` numbers and the ``rounds`` of each run.
-
-    Parameters
-    ----------
-    names : mapping
-        What the cell tagged `comparison` has bound. A mapping from labels to histories counts, also to several
-        histories each (one per seed), and to last rows.
-
-    Raises
-    ------
-    ValueError
-        Two such mappings have a label in common, with other numbers.
+    Of the names in `measured`, those count that bind a mapping from labels to histories, also to several histories
+    each (one per seed), or to last rows. Two such mappings must agree where they have a label in common.
     """
     found: dict[str, list] = {}
-    for name, value in names.items():
+    for name in measured:
+        value = names.get(name)
         if isinstance(value, dict) and len(value) > 1:
             runs = {key: list(_runs(one)) for key, one in value.items() if isinstance(key, str)}
             if len(runs) == len(value) and all(runs.values()):
                 for key, one in runs.items():
                     require(found.setdefault(key, one) == one, f"{name}: label", key, "of one method only")
-    return {key: [{"final": _numbers(rows[-1]), "rounds": [_numbers(row) for row in rows]} for rows in runs]
-            for key, runs in found.items()}  # fmt: skip
+    return found
 
 
 def _runs(value) -> Iterator[list[dict]]:
-    """Give the rows of each run in a value: a history, a last row, or several, perhaps with a simulation."""
+    """Give the rows of each run in a value, of each row the numbers, and the mark of a run that has diverged."""
     from cflkit.engine.history import History
+    from cflkit.workbook.runs import records
 
     for one in value if isinstance(value, list | tuple) else [value]:
         rows = one.rounds if isinstance(one, History) else [one]
         if rows and isinstance(rows[-1], dict) and {"round", "down"} <= rows[-1].keys():
-            yield rows
-
-
-def _numbers(row: Mapping) -> dict[str, float]:
-    """Keep the numbers of a row, and the mark of a run that has diverged."""
-    from cflkit.workbook.runs import records
-
-    numbers = {k: v for k, v in row.items() if isinstance(v, int | float) and not isinstance(v, bool)}
-    return records.rounded(numbers | {k: row[k] for k in ("diverged",) if k in row})
+            yield [records.rounded({name: x for name, x in row.items() if name == "diverged" or
+                                    (isinstance(x, int | float) and not isinstance(x, bool))}) for row in rows]
 
 
 def write(
@@ -334,30 +232,18 @@ def write(
     """Write what a rerun was and what it measured, whole or not at all."""
     from cflkit.workbook.runs import records
 
-    content = {
-        "format": FORMAT,
-        "chapter": chapter,
-        "parameters": dict(values),
-        "failed": failed,
-        "metrics": metrics,
-        "provenance": records.provenance() | {"seconds": round(seconds, 1)},
-    }
+    content = {"format": FORMAT, "chapter": chapter, "parameters": dict(values), "failed": failed,
+               "metrics": metrics, "provenance": records.provenance() | {"seconds": round(seconds, 1)}}  # fmt: skip
     file.parent.mkdir(parents=True, exist_ok=True)
     with places.atomic_write(file) as part:
         part.write_text(json.dumps(content, indent=1) + "\n", "utf-8")
 
 
 def read(file: Path) -> dict:
-    """Read a ``run.json``.
-
-    Raises
-    ------
-    ValueError
-        It is damaged, or of another version; one line naming the file.
-    """
+    """Read a ``run.json``; one that is damaged, or of another version, is refused in a line with its name."""
     try:
         run = json.loads(file.read_text("utf-8"))
-        parts = {"chapter", "parameters", "metrics", "provenance"}
+        parts = {"chapter", "parameters", "metrics", "provenance", "failed"}
         require(isinstance(run, dict) and parts <= run.keys(), "parts", sorted(run), f"{', '.join(sorted(parts))}")
         require(run.get("format") == FORMAT, "format", run.get("format"), f"{FORMAT}; another version wrote this")
     except (ValueError, TypeError, OSError, RecursionError) as error:

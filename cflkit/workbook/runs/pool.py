@@ -6,12 +6,15 @@ A task is a function of the seconds that are left to it (None for no limit). It 
 import contextlib
 import os
 import signal
+import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from cflkit.checks import require
+from cflkit.workbook import places
 
 Task = Callable[[float | None], Any]
 Outcome = tuple[int, Any, Exception | None]  # the task's number, what it returned, and what went wrong
@@ -57,13 +60,6 @@ def place(jobs: int, dask: str | None = None) -> Iterator[None]:
     """Make joblib run tasks on `jobs` processes of this machine, or on the Dask cluster at an address.
 
     Workers of this machine end when this process does, however it ends. Those of a cluster must see its folders.
-
-    Raises
-    ------
-    ModuleNotFoundError
-        Dask is not installed.
-    ValueError
-        Nothing answers at the address, or no worker is there.
     """
     from joblib import parallel_config
 
@@ -104,41 +100,71 @@ def _begin(parent: int) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-def run(tasks: Sequence[Task], seconds: float | None = None,
-        begun: Callable[[int], object] = lambda number: None) -> Iterator[Outcome]:  # fmt: skip
-    """Run tasks where :func:`place` says, and give the outcomes as they come.
-
-    Parameters
-    ----------
-    tasks : sequence of callable
-        See this module.
-    seconds : float, optional
-        The budget. Where it is spent, the tasks that are left have no outcome.
-    begun : callable
-        Told the number of each task that is handed to a worker.
-
-    Raises
-    ------
-    WorkerDied
-        And with it what the others were at.
-    """
+def run(tasks: Sequence[Task], seconds: float | None = None) -> Iterator[Outcome]:
+    """Run tasks where :func:`place` says, and give the outcomes as they come; none when `seconds` are over."""
     from joblib import Parallel, delayed
     from joblib.externals.loky.process_executor import TerminatedWorkerError
 
     clock = Clock(seconds)
-
-    def calls():
-        for number, task in enumerate(tasks):
-            if clock.over:
-                return
-            begun(number)
-            yield delayed(attempt)(number, task, clock.left())
-
+    calls = (delayed(attempt)(number, task, clock.left()) for number, task in enumerate(tasks) if not clock.over)
     try:
-        yield from Parallel(return_as="generator_unordered", pre_dispatch="n_jobs", batch_size=1)(calls())
+        yield from Parallel(return_as="generator_unordered", pre_dispatch="n_jobs", batch_size=1)(calls)
     except TerminatedWorkerError:
         line = "a worker died (killed, or out of memory); the same command goes on, and fewer --jobs need less"
         raise WorkerDied(line) from None
+
+
+def report(
+    tasks: Mapping[str, Task], seconds: float | None = None, minutes: Sequence[float] = ()
+) -> tuple[dict[str, Path], int]:
+    """Run tasks that give a file and whether it was there, and print a line for each that ends.
+
+    What another process is at work on is passed over.
+
+    Parameters
+    ----------
+    tasks : mapping of str to callable
+        By name.
+    seconds : float, optional
+        The budget; :class:`TimeIsUp` is raised when it is spent before the last task has ended.
+    minutes : sequence of float
+        How long each takes about, where that is known.
+
+    Returns
+    -------
+    dict of str to Path
+        The files.
+    int
+        How many tasks failed.
+    """
+    from cflkit.engine.checkpoint import BusyError
+
+    names, began, done, made, failed = [*tasks], time.monotonic(), 0, 0.0, 0
+    long, found = list(minutes) or [1.0] * len(names), {}
+    if minutes:
+        print(f"{len(names)} to run, about {_long(60 * sum(minutes))} on one core", flush=True)
+    rest = sum(long)
+    for number, value, error in run([*tasks.values()], seconds):
+        if isinstance(error, TimeIsUp):
+            continue
+        name, done, rest = names[number], done + 1, rest - long[number]
+        if isinstance(error, BusyError):
+            print(f"{name}: another process is at work on it", flush=True)
+        elif error:
+            failed += 1
+            print(f"cflkit: {name} failed: {error}", file=sys.stderr, flush=True)
+        else:  # what is left takes as long of its estimate as what has run
+            found[name], was = value
+            made += long[number] * (not was)
+            left = f"; about {_long((time.monotonic() - began) * rest / made)} left" if rest and made else ""
+            print(f"{done} of {len(names)}: {name}: {places.near(found[name])}{was or left}", flush=True)
+    if done < len(names):
+        raise TimeIsUp("time is up")
+    return found, failed
+
+
+def _long(seconds: float) -> str:
+    return f"{seconds / 60:.0f} min" if seconds >= 60 else f"{seconds:.0f} s"
 
 
 def attempt(number: int, task: Task, seconds: float | None) -> Outcome:

@@ -23,8 +23,7 @@ from cflkit.engine.sgd import SGD
 from cflkit.engine.simulation import Simulation
 from cflkit.methods import OracleClusters
 from cflkit.workbook import strict
-from cflkit.workbook.chapters.parameters import typed
-from cflkit.workbook.runs import experiments, records
+from cflkit.workbook.runs import experiments, records, typed
 from cflkit.workbook.runs.experiments import protocols
 
 __all__ = ["Plan", "Setting", "accepted", "free", "plan", "protocols", "simulation"]
@@ -32,21 +31,7 @@ __all__ = ["Plan", "Setting", "accepted", "free", "plan", "protocols", "simulati
 
 @dataclass(frozen=True)
 class Setting(Checked):
-    """What changes the result of a run, beside its method, its federation and its local training.
-
-    Attributes
-    ----------
-    model : str
-        A network's name.
-    rounds : int
-        Communication rounds. None would only score the initial models, for which no record is worth having.
-    participation : float
-        Share of the clients that is sampled in a round.
-    evaluate_every, personal_every : int
-        Rounds between scores, and between those of personal models.
-    dtype : {"float32", "float64"}
-        Precision.
-    """
+    """What changes the result of a run, beside its method, its federation and its local training."""
 
     model: str = "mlp200"
     rounds: Count = 20
@@ -69,15 +54,11 @@ class Plan:
 
     Attributes
     ----------
-    protocol : str
-        The experiment: the folder of its records.
-    label : str
-        The method's label in it. A changed plan says in its label what was changed.
-    method, federation, local : dict
-        Arguments of :func:`cflkit.methods.get`, :func:`cflkit.data.builders.build`, and
-        :class:`~cflkit.engine.sgd.SGD`.
-    setting : dict
-        Arguments of :class:`Setting`.
+    protocol, label : str
+        The experiment: the folder of its records; the method's label in it, which says what was changed.
+    method, federation, local, setting : dict
+        Arguments of :func:`cflkit.methods.get`, of :func:`cflkit.data.builders.build`, of
+        :class:`~cflkit.engine.sgd.SGD`, and of :class:`Setting`.
     seed : int
         Seeds data, initial models, sampling and batches alike.
     unseen : float
@@ -103,20 +84,14 @@ class Plan:
         return f"{self.label}, seed {self.seed}"
 
     def changed(self, given: Mapping[str, str]) -> "Plan":
-        """Change parameters by name, as typed; the label says which.
-
-        Raises
-        ------
-        ValueError
-            For an unknown name, or a value that is not allowed.
-        """
+        """Change parameters by name, as typed; the label says which."""
         parts = {"method": dict(self.method), "federation": dict(self.federation), "local": dict(self.local),
                  "setting": dict(self.setting)}  # fmt: skip
         takes, label = accepted(self.method["name"], self.federation["builder"]), [self.label]
         for name, text in given.items():
             known(takes, name, "parameter")
             part, hint, _ = takes[name]
-            parts[part][name] = typed(name, hint, text)
+            parts[part][name] = typed.value(name, hint, text)
             label.append(f"{name}={text}")
         changed = replace(self, label=records.label(",".join(label)), **parts)
         changed.check()
@@ -136,15 +111,7 @@ class Plan:
             images.need(name)
 
     def simulation(self, federation_: Federation | None = None, **overrides) -> Simulation:
-        """Set the run up.
-
-        Parameters
-        ----------
-        federation_ : Federation, optional
-            The plan's, if it is at hand already.
-        **overrides
-            Settings of :class:`~cflkit.engine.simulation.Simulation` in place of the plan's.
-        """
+        """Set the run up, on its federation if that is at hand already, and with other settings where given."""
         if self.source:
             named(self.source)  # in another process it is not known yet
         fed = federation_ or _federation(json.dumps(self.federation | {"seed": self.seed}))
@@ -160,24 +127,7 @@ class Plan:
 
 
 def plan(name: str, label: str, seed: int = 0, **how) -> Plan:
-    """One run of a protocol.
-
-    Parameters
-    ----------
-    name : str
-        The protocol.
-    label : str
-        The method's label within it.
-    seed : int
-        See :class:`Plan`.
-    **how
-        See :class:`Plan`.
-
-    Raises
-    ------
-    ValueError
-        For an unknown protocol or label.
-    """
+    """One run of a protocol; `how` is as for :class:`Plan`."""
     known(protocols(), name, "protocol")
     protocol = protocols()[name]
     known(protocol["methods"], label, "label")
@@ -207,11 +157,6 @@ def free(method: str, builder: str, images: str, given: Mapping[str, str], seed:
         Parameters as typed.
     seed, **how
         See :class:`Plan`.
-
-    Raises
-    ------
-    ValueError
-        For an unknown name, or a value that is not allowed.
     """
     method, source = named(method)
     known(federation.BUILDERS, builder, "builder")
@@ -237,11 +182,6 @@ def named(method: str) -> tuple[str, str]:
         Its name in `METHODS`.
     str
         The absolute path and class of one that comes from a file; else "".
-
-    Raises
-    ------
-    FileNotFoundError, ValueError
-        There is no such file or method, or the file cannot be imported.
     """
     path, _, kind = method.partition(".py:")
     if not (kind or method.endswith(".py")):

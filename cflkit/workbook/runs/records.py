@@ -10,29 +10,23 @@ import json
 import math
 import os
 import platform
-import re
 import subprocess
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
-from datetime import UTC, date, datetime
+from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Literal
 
 import torch
 
 from cflkit import __version__
-from cflkit.checks import Checked, Natural, Some, Unit, Weight, declared, require
+from cflkit.checks import require
 from cflkit.engine.simulation import History, Simulation
 from cflkit.workbook import places
-from cflkit.workbook.runs import scores
 
 FOLDER = places.RESULTS
 DIGITS = 6  # decimals kept of a measured number
 FORMAT = 2  # of a record
-CLIENTS = ("accuracy", "unseen_accuracy", "personal_accuracy")  # of which each client's is kept
-ROUNDING = 6e-5  # of a mean of numbers with four digits, and of one with six
+PARTS = ("format", "protocol", "label", "config", "seed", "final", "clients", "rounds", "provenance")
 label = places.label
 # where and how a run was computed changes its numbers at rounding level only: told, but not part of its identity
 _NOT_IN_IDENTITY = ("seed", "device", "trainer", "chunk", "workers")
@@ -48,37 +42,18 @@ def identity(config: dict) -> str:
     return hashlib.blake2b(json.dumps(kept, sort_keys=True).encode(), digest_size=5).hexdigest()
 
 
-def path(protocol: str, label: str, config: dict, folder: Path = FOLDER) -> Path:
-    """Where the record of a run belongs."""
-    return folder / protocol / f"{name({'label': label, 'config': config, 'seed': config['seed']})}.json"
-
-
 def name(record: dict) -> str:
     """A record's name: label, identity, seed."""
     return f"{record['label']}-{identity(record['config'])}-s{record['seed']}"
 
 
+def path(protocol: str, label: str, config: dict, folder: Path = FOLDER) -> Path:
+    """Where the record of a run belongs."""
+    return folder / protocol / f"{name({'label': label, 'config': config, 'seed': config['seed']})}.json"
+
+
 def write(protocol: str, label: str, simulation: Simulation, history: History, folder: Path = FOLDER) -> Path:
-    """Write the record of a finished run, whole or not at all.
-
-    Parameters
-    ----------
-    protocol : str
-        The experiment of ``book/papers/protocols.yaml`` that was run.
-    label : str
-        The method's name within it.
-    simulation : Simulation
-        What was run.
-    history : History
-        What came of it.
-    folder : Path
-        Where records are kept.
-
-    Returns
-    -------
-    Path
-        The file written.
-    """
+    """Write the record of a finished run of a protocol, whole or not at all; returns the file."""
     record = {
         "format": FORMAT,
         "protocol": protocol,
@@ -112,89 +87,21 @@ def _each_client(simulation: Simulation, history: History) -> dict[str, list]:
     return rounded(simulation.accuracies(history), 4) | grouped
 
 
-@dataclass(frozen=True)
-class Record(Checked):
-    """What a record must hold."""
-
-    protocol: str
-    label: str
-    config: Mapping
-    seed: Natural
-    final: Mapping
-    rounds: Sequence[Mapping]
-    provenance: Mapping
-    format: int
-    clients: Mapping | None  # None where a run did not keep each client's
-
-    def __post_init__(self):
-        require(self.format == FORMAT, "format", self.format, f"{FORMAT}; another version wrote this")
-        super().__post_init__()
-        self._config()
-        self._provenance()
-        require(self.seed == self.config["seed"], "seed", self.seed, f"the configuration's, {self.config['seed']}")
-        rounds = [row.get("round") for row in self.rounds]
-        require(rounds == list(range(self.config["rounds"] + 1)), "rounds", rounds,
-                f"0 to {self.config['rounds']}, each once")  # fmt: skip
-        require(self.final == self.rounds[-1], "final", self.final, "the last of the rounds")
-        for row in self.rounds:
-            for name, value in row.items():
-                scores.check(name, value, row["round"])
-        self._clients()
-
-    def _config(self) -> None:
-        for name, kind in (("method", Mapping), ("federation", Mapping), ("local", Mapping), ("model", str),
-                           ("rounds", Natural), ("seed", Natural), ("dtype", Literal["float32", "float64"]),
-                           ("arrival", Sequence[int] | None)):  # fmt: skip
-            declared(f"config's {name}", self.config.get(name), kind)
-        declared("config's method's name", self.config["method"].get("name"), str)
-
-    def _provenance(self) -> None:
-        for name in ("commit", "card"):
-            require(name in self.provenance, "provenance's part", name, "there, if only as null")
-        for name, kind in (("date", str), ("seconds", Weight), ("machine", Mapping), ("device", str),
-                           ("commit", str | None), ("card", str | None), ("changed", bool | None)):  # fmt: skip
-            declared(f"provenance's {name}", self.provenance.get(name), kind)
-        declared("provenance's machine's processor", self.provenance["machine"].get("processor"), str)
-        day = self.provenance["date"]
-        require(bool(re.fullmatch(r"\d{4}-\d\d-\d\d", day)), "provenance's date", day, "a day, such as 2026-01-31")
-        date.fromisoformat(day)
-
-    def _clients(self) -> None:
-        """Require that every accuracy is the mean of its clients', if they were kept."""
-        if self.clients is None:
-            return
-        for name, each in self.clients.items():
-            declared(f"clients' {name}", each, Some[int] if name == "cluster" else Some[Unit | None])
-        lengths = {name: len(each) for name, each in self.clients.items()}
-        require(len({*lengths.values()}) < 2, "clients", lengths, "lists of one length: one number a client")
-        for name in CLIENTS:
-            if (mean := self.final.get(name)) is not None:
-                scored = [value for value in self.clients.get(name, []) if value is not None]
-                require(bool(scored), f"clients' {name}", self.clients.get(name), "there, as the last round has it")
-                off = abs(sum(scored) / len(scored) - mean)
-                require(off <= ROUNDING, f"{name} of the last round", mean,
-                        f"the mean of the clients', {sum(scored) / len(scored):.4f}")  # fmt: skip
-
-
 def read(file: Path) -> dict:
-    """Read a record.
+    """Read a record; one that lacks a part, or whose name is not that of its configuration, is refused by name.
 
-    Raises
-    ------
-    ValueError
-        If it is damaged, cannot be read, or its name is not that of its configuration; one line naming the file.
+    That its numbers are sound is asked once, by a test over ``book/results``, and not at each read.
     """
     place = f"{file.parent.name}/{file.name}"
     try:
-        record = json.loads(file.read_text("utf-8"), parse_constant=_no_number, parse_float=_finite,
-                            object_pairs_hook=_once)  # fmt: skip
+        record = json.loads(file.read_text("utf-8"), parse_constant=_no_number)
         require(isinstance(record, dict), "record", record, "a mapping")
-        wanted = {f.name for f in fields(Record)}
-        for f in fields(Record):
-            require(f.name in record, "part", f.name, "there")
-        Record(**{part: record[part] for part in record if part in wanted})
+        for part in PARTS:
+            require(part in record, "part", part, "there")
+        require(record["format"] == FORMAT, "format", record["format"], f"{FORMAT}; another version wrote this")
+        require(record["final"] == record["rounds"][-1], "final", record["final"], "the last of the rounds")
         named = name(record)
-    except (ValueError, TypeError, OSError, RecursionError, OverflowError) as error:
+    except (ValueError, TypeError, LookupError, OSError, RecursionError) as error:
         raise ValueError(f"{place}: {error}") from None
     right = record["protocol"] == file.parent.name and named == file.stem
     require(right, place, f"{record['protocol']}/{named}", "the name that its configuration gives it")
@@ -205,29 +112,8 @@ def _no_number(text: str) -> None:
     raise ValueError(f"{text} stands where a number should")
 
 
-def _finite(text: str) -> float:
-    """Read a number; one that is too large for a float would become infinite."""
-    value = float(text)
-    return value if math.isfinite(value) else _no_number(text)
-
-
-def _once(pairs: list[tuple[str, object]]) -> dict:
-    """Make a mapping; of a key that stands twice the first value would be lost."""
-    whole = dict(pairs)
-    if len(whole) < len(pairs):
-        keys = [key for key, _ in pairs]
-        require(False, "key", next(key for key in keys if keys.count(key) > 1), "there once")
-    return whole
-
-
 def load(protocol: str | None = None, folder: Path = FOLDER) -> list[dict]:
-    """All records, or those of one protocol, in the order of their paths.
-
-    Raises
-    ------
-    ValueError
-        For the first that is damaged (see :func:`read`); ``cflkit results --ledger`` names those.
-    """
+    """All records, or those of one protocol, in the order of their paths."""
     return [read(file) for file in sorted(folder.glob(f"{protocol or '*'}/*.json"))]
 
 

@@ -26,7 +26,6 @@ from cflkit.workbook.runs.scores import MODELS
 PLAIN = {"ari", "nmi", "clusters", "main_clusters", "moved", "settled", "down", "up", "largest_share", "entropy",
          "objective", "images", "lam", "server_flops", "client_flops"}  # fmt: skip
 SCORED = Simulation.personal_clients  # clients whose own models are scored, in every protocol
-NEEDED = ("protocol", "label", "config", "seed", "final", "rounds", "provenance")
 
 
 def base(metric: str) -> str:
@@ -183,9 +182,9 @@ def _survey(protocol: str, folder: Path, stamps: tuple) -> tuple[list[dict], lis
     good, bad, same, data = [], [], {}, {}
     for name, *_ in stamps:
         try:
-            record = _plain(folder / protocol / name)
-        except (ValueError, OSError, RecursionError) as error:
-            bad.append(f"{protocol}/{name}: {error}")
+            record = records.read(folder / protocol / name)
+        except ValueError as error:
+            bad.append(str(error))
             continue
         if fits(record):
             good.append(record)
@@ -200,17 +199,6 @@ def _survey(protocol: str, folder: Path, stamps: tuple) -> tuple[list[dict], lis
             bad.append(f"{protocol}: {_named(these)}: the data of seed {seed} differ, so they cannot be paired")
             lost += these
     return [record for record in good if not any(record is one for one in lost)], bad
-
-
-def _plain(file: Path) -> dict:
-    """Parse a record, and require what reading it needs: its parts, and the name of its configuration."""
-    record = json.loads(file.read_text("utf-8"))
-    lacking = [part for part in NEEDED if part not in record] if isinstance(record, dict) else NEEDED
-    if lacking:
-        raise ValueError(f"{', '.join(lacking)} = None: must be there")
-    if (record["protocol"], records.name(record)) != (file.parent.name, file.stem):
-        raise ValueError(f"must be {record['protocol']}/{records.name(record)}, as its configuration says")
-    return record
 
 
 def _named(these: Sequence[dict]) -> str:

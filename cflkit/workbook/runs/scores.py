@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from cflkit.checks import Natural, Range, Unit, Weight, declared
+from cflkit.checks import Natural, Range, Unit, Weight
 
 MODELS = ("personal", "global", "unseen")  # whose score a row shows, if not that of the model which serves a client
 _SHARES = [f"{axis}{end}" for axis in ("accuracy", "own_accuracy") for end in ("", "_std", "_worst10", "_micro")]
@@ -21,14 +21,3 @@ RANGES: dict[str, Any] = {
     "lam": Sequence[float | None],
 }
 METRICS = tuple(RANGES)
-_ROW = RANGES | {  # what a row of a round may hold; the last three are no metrics
-    "sizes": Sequence[Natural],
-    "largest_sizes": Sequence[Natural],
-    "diverged": bool,
-}
-
-
-def check(name: str, value: Any, t: int) -> None:
-    """Refuse a number of round `t` that the metric `name` cannot have; what has no known name may be anything."""
-    hint = _ROW.get(name, Unit | None if "accuracy" in name.split("_") else Any)
-    declared(f"{name} of round {t}", value, hint)

@@ -1,32 +1,57 @@
-"""What is typed at the console: parameters with one value or several, seeds, and times."""
+"""What is typed at the console: values of parameters, lists of them, seeds, and times."""
 
 import argparse
+import ast
 import re
 from collections.abc import Iterable
+from contextlib import suppress
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from cflkit.checks import require
+from cflkit.checks import accepts, allowed, require
 
 MANY_SEEDS = 10_000
+WORDS = {"true": True, "false": False, "null": None, "none": None}
+
+
+def value(name: str, hint: Any, text: str) -> Any:
+    """Read the value that an annotation allows: a number, a word, ``true``, ``null``, a list such as ``[1, 2]``."""
+    read: list[Any] = [WORDS[text.lower()]] if text.lower() in WORDS else []
+    with suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError):  # of brackets without end
+        read += [] if re.search("[_'\"]", text) else [ast.literal_eval(text.strip())]  # 1_0 is no number, nor '1'
+    for one in [*read, text]:
+        if accepts(hint, one):
+            whole = type(one) is int and float in _kinds(hint) and int not in _kinds(hint)
+            return float(one) if whole else one
+    return require(False, name, text, allowed(hint))
+
+
+def _kinds(hint: Any) -> set:
+    """The types of the single values that an annotation allows."""
+    origin, args = get_origin(hint), get_args(hint)
+    if origin is Annotated:
+        return _kinds(args[0])
+    if origin in (Union, UnionType):
+        return set().union(*map(_kinds, args))
+    return set(map(type, args)) if origin is Literal else {hint}
 
 
 def pair(text: str) -> tuple[str, str]:
     """Read ``NAME=VALUE``."""
-    name, equals, value = text.partition("=")
+    name, equals, given = text.partition("=")
     if not (name and equals):
         raise argparse.ArgumentTypeError(f"{text}: must look like NAME=VALUE")
-    return name.strip(), value.strip()
+    return name.strip(), given.strip()
 
 
 def lists(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
-    """Read ``NAME=VALUE,VALUE``; a comma inside brackets parts nothing."""
-    pairs = list(pairs)
-    names = [name for name, _ in pairs]
-    for name in names:
-        require(names.count(name) == 1, "parameter", name, "given once")
-    found = {name: parts(text) for name, text in pairs}
-    for name, texts in found.items():
-        for text in texts:
-            require(texts.count(text) == 1, name, text, "given once")
+    """Read ``NAME=VALUE,VALUE``, each name and each value given once."""
+    found: dict[str, list[str]] = {}
+    for name, text in pairs:
+        require(name not in found, "parameter", name, "given once")
+        found[name] = parts(text)
+        for one in found[name]:
+            require(found[name].count(one) == 1, name, one, "given once")
     return found
 
 
@@ -65,9 +90,9 @@ def count(text: str) -> int:
     return int(text)
 
 
-def minutes(text: str) -> float:
-    """Read ``20m`` or ``1.5h``."""
+def seconds(text: str) -> float:
+    """Read ``20m`` or ``1.5h``, in seconds."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([mh])", text)
     if not match or not float(match[1]):
         raise argparse.ArgumentTypeError(f"{text}: must look like 20m or 1.5h, and be more than nothing")
-    return float(match[1]) * {"m": 1, "h": 60}[match[2]]
+    return float(match[1]) * {"m": 60, "h": 3600}[match[2]]
