@@ -62,3 +62,13 @@ def _ragged(digits, sizes=(1, 5, 13, 22), seed=0) -> Federation:
 def ragged(digits):
     """Make a federation of clients with the given numbers of images."""
     return lambda *sizes: _ragged(digits, sizes)
+
+
+@pytest.fixture(scope="session")
+def pictures():
+    """Ten clients of two 28 x 28 pictures each."""
+    pool = torch.randint(0, 256, (20, 1, 28, 28), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+    rows = torch.arange(20)
+    train = Samples(pool, rows, rows // 2, torch.arange(0, 21, 2))
+    test = Samples(pool, rows[:1], rows[:1], torch.tensor([0, 1]))
+    return Federation("pictures", train, test, 0 * rows[:10], None, 10, 255.0, 0.0, 1.0, None, {})

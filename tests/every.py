@@ -1,5 +1,6 @@
 """Every method, and the variants that keep other state or make other exchanges: for tests that hold for all."""
 
+import pytest
 import torch
 from torch import nn
 
@@ -50,7 +51,11 @@ SWITCHES = {  # for resuming and trainers, which may depend on every switch
     "fedcg bare": ("fedcg", {"residual": False}),
 }
 ALL = VARIANTS | SWITCHES
-__all__ = ["ALL", "SMALL", "SWITCHES", "VARIANTS", "Convolution", "bits", "make", "model", "remembered"]
+every_variant = pytest.mark.parametrize(  # each method's own forms always, the switches in `make test-slow`
+    "variant", [pytest.param(v, marks=pytest.mark.slow) if v in SWITCHES else v for v in ALL]
+)
+__all__ = ["ALL", "SMALL", "SWITCHES", "VARIANTS", "Convolution", "bits", "every_variant", "make",
+           "model", "remembered"]
 
 
 def make(variant, federation):

@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import example, given, reject, settings
 from hypothesis import strategies as st
+from tiny import Chunk
 from torch import nn
 
 from cflkit import IFCA, models, simulate
@@ -651,19 +652,6 @@ def test_two_processes_at_once(place):
 
 
 # ---------------------------------------------------------------------- in the engine
-class Chunk:
-    """Random images of a few clients, in place of a federation's."""
-
-    def __init__(self, sizes, shape, dtype=torch.float64, classes=CLASSES):
-        self.pairs = [images(n, shape, dtype, seed=i, classes=classes) for i, n in enumerate(sizes)]
-        self.clients, self.sizes = list(range(len(sizes))), torch.tensor(sizes)
-        self.typical, self.shape = sum(sizes) / len(sizes), shape
-
-    def __len__(self):
-        return len(self.pairs)
-
-    def __getitem__(self, i):
-        return self.pairs[i]
 
 
 def flat(make, dtype=torch.float64):
@@ -693,7 +681,7 @@ def calls(monkeypatch):
 @settings(max_examples=10)
 @given(st.data(), st.sampled_from([None, 1, 3, 100]), st.lists(st.integers(1, 20), min_size=1, max_size=3))
 def test_clients_train_as_by_the_reference(data, size, sizes):
-    model, chunk, m = flat(lambda: network(*SMALL, dtype=None)), Chunk(sizes, SMALL[1]), len(sizes)
+    model, chunk, m = flat(lambda: network(*SMALL, dtype=None)), Chunk(sizes, SMALL[1], CLASSES), len(sizes)
     table = torch.stack([model.init(k) for k in range(m)])
     start = data.draw(st.sampled_from([table[0], table, Pick(table[:2], torch.arange(m) % min(m, 2))]))
     spans = [None, model.head, slice(0, model.head.start)]
@@ -716,7 +704,7 @@ def test_who_trains_what(calls, monkeypatch):
         model = flat(lambda: network(*parts, dtype=None), dtype)
         calls.clear()
         found = local(model, fast.trainers(name, settings.pop("debug", False)), epochs=2).sgd(
-            model.init(0), Chunk(sizes, SMALL[1], dtype), **settings)  # fmt: skip
+            model.init(0), Chunk(sizes, SMALL[1], CLASSES, dtype), **settings)  # fmt: skip
         assert found.shape == (len(sizes), model.size)
         return calls.count("train")
 
@@ -727,9 +715,9 @@ def test_who_trains_what(calls, monkeypatch):
     assert trained(parts=flat_ones, sizes=(99, 98)) == 0
     assert trained(parts=flat_ones, name="compiled") == 2
     model = flat(lambda: network(*SMALL, dtype=None), torch.float32)
-    work = Work(model, Chunk([2], SMALL[1], torch.float32), model.init(0), SGD(0.1))
+    work = Work(model, Chunk([2], SMALL[1], CLASSES, torch.float32), model.init(0), SGD(0.1))
     assert Compiled().supports(work)
-    assert not Compiled().supports(replace(work, data=Chunk([2, 0], SMALL[1], torch.float32)))
+    assert not Compiled().supports(replace(work, data=Chunk([2, 0], SMALL[1], CLASSES, torch.float32)))
     monkeypatch.setattr(compiled.trainer, "LARGE", 9 * 5)
     assert not Compiled().supports(work) and Compiled(always=True).supports(work)
 
@@ -776,7 +764,7 @@ def test_convolutions_within_the_factored_layer(sizes, monkeypatch, calls):
     monkeypatch.setattr(convolution, "LARGE", 0)
     monkeypatch.setattr(compiled.trainer, "kernels_for", partial(compiled.trainer.kernels_for, always=True))
     shape = (1, 8, 8)
-    model, chunk = flat(lambda: models.networks.LeafFemnist(shape, CLASSES, width=80)), Chunk(sizes, shape)
+    model, chunk = flat(lambda: models.networks.LeafFemnist(shape, CLASSES, width=80)), Chunk(sizes, shape, CLASSES)
     start = model.init(3)
     kind = {"epochs": 2, "batch_size": 2, "momentum": 0.9, "weight_decay": 0.1}
     ours, theirs = (local(model, by, **kind).sgd(start, chunk, [Prox(0.5, start)]).dense()
@@ -835,7 +823,7 @@ def test_double_precision_says_nothing(monkeypatch, caplog):
     model = flat(lambda: network(*SMALL, dtype=None))
     with torch.no_grad():
         model.forward(model.init(0), images(2, SMALL[1])[0])
-    assert not Compiled().supports(Work(model, Chunk([2], SMALL[1]), model.init(0), SGD(0.1)))
+    assert not Compiled().supports(Work(model, Chunk([2], SMALL[1], CLASSES), model.init(0), SGD(0.1)))
     assert not caplog.records
 
 

@@ -86,18 +86,9 @@ def test_single_precision_is_right_too(assignment):
         assert got == tasks_of(assignment) | {"measure": 0}, (student, lines)
 
 
-TRIVIAL = [
-    "1.0",
-    "0.0",
-    "given[0]",
-    "torch.zeros_like(given[0])",
-    "torch.ones_like(given[0])",
-    "[0] * len(given[0])",
-    "given[-1]",
-    "torch.zeros(len(given[0]))",
-    "torch.ones(len(given[0])).long()",
-    "given[1]",
-]
+TRIVIAL = ["1.0", "0.0", "given[0]", "torch.zeros_like(given[0])", "torch.ones_like(given[0])", "given[-1]",
+           "given[1]", "[0] * len(given[0])", "torch.zeros(len(given[0]))",
+           "torch.ones(len(given[0])).long()"]  # fmt: skip
 
 
 @pytest.mark.parametrize("assignment", names())
@@ -225,14 +216,9 @@ def leaks(paths) -> list[str]:
 
 
 def test_no_solution_in_what_students_get(tmp_path):
-    paths = [
-        *(ROOT / "book").glob("*.ipynb"),
-        *(ROOT / "book").glob("*.md"),
-        *(ROOT / "cflkit").rglob("*.py"),
-        ROOT / "course" / "student.md",
-        *(ROOT / "_build" / "html").rglob("*.html"),
-        *(ROOT / "_build" / "html").glob("searchindex.js"),
-    ]
+    shown = ("book/*.ipynb", "book/*.md", "cflkit/**/*.py", "course/student.md", "_build/html/**/*.html",
+             "_build/html/searchindex.js")  # fmt: skip
+    paths = [path for pattern in shown for path in ROOT.glob(pattern)]
     for name in names():
         release = tmp_path / f"{name}.md"
         release.write_text("\n".join(cell.source for cell in notebook(load(name), "release").cells))

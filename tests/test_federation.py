@@ -219,16 +219,6 @@ def test_label_maps():
     assert labels_of(fed, 1) == {0: 0, 1: 1, 2: 3, 3: 2}
 
 
-def test_two_swapped_clusters_disagree_on_four_labels(digits):
-    fed = federation.swapped(digits, clients=4)
-    counts = fed.label_counts()
-    plain = torch.bincount(digits.y[digits.train], minlength=10)
-    for k, (a, b) in enumerate(((1, 2), (3, 4), (5, 6), (7, 8))):
-        expected = plain.clone()
-        expected[[a, b]] = plain[[b, a]]
-        assert torch.equal(counts[k], expected)
-
-
 def test_pathological_groups_and_crossing(digits):
     groups = ((0, 1, 2), (3, 4), (5, 6), (7, 8, 9))
     fed = federation.pathological(digits, clients=[1, 2, 3, 4])

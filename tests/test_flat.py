@@ -86,13 +86,6 @@ def test_initial_vectors_are_the_modules_own_and_a_function_of_the_seed(make):
     assert torch.equal(first[: model.trainable], nn.utils.parameters_to_vector(module.parameters()))
 
 
-def test_precisions_start_alike():
-    exact, coarse = (Model(mlp, dtype).init(1) for dtype in (torch.float64, torch.float32))
-    assert (exact.dtype, coarse.dtype) == (torch.float64, torch.float32)
-    assert torch.equal(coarse, exact.float())
-    assert torch.get_default_dtype() == torch.float32
-
-
 def test_views_and_bound_modules_share_the_vectors_memory():
     model = Model(Normed)
     vector = model.init(0)
@@ -120,11 +113,3 @@ def test_forward_is_the_modules_in_evaluation_mode(make):
     assert torch.equal(model.forward(b, x), module.eval()(x))
     torch.testing.assert_close(model.forward(b, x[:1])[0], module(x)[0], rtol=0, atol=1e-14)
     assert torch.equal(a, before)  # nothing moved
-
-
-def test_two_bound_modules_are_independent():
-    model = Model(mlp)
-    a, b = model.init(1), model.init(2)
-    one, two = model.bound(a), model.bound(b)
-    assert torch.equal(nn.utils.parameters_to_vector(one.parameters()), a)
-    assert torch.equal(nn.utils.parameters_to_vector(two.parameters()), b)

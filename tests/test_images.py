@@ -477,14 +477,6 @@ def test_wrong_checksum_keeps_what_was_there(tmp_path):
     assert path.read_bytes() == b"old but readable" and os.listdir(tmp_path) == ["f"] and len(asked) == 1
 
 
-def test_no_server_is_one_line(tmp_path):
-    with server({}) as (base, _):
-        pass
-    with pytest.raises(ConnectionError) as error:
-        download.download((f"{base}/f",), tmp_path / "f", MD5)
-    one_line(error, f"{base}/f", "run again")
-
-
 def served(monkeypatch, base, files):
     """Point the list of downloads at the loopback server."""
     listed = [download.File((f"{base}/{p}",), hashlib.md5(body).hexdigest(), p) for p, body in files.items()]
@@ -535,21 +527,6 @@ def test_fetch_unpacks_archives(tmp_path, monkeypatch):
             cut(root / datasets.DATASETS[name].files[0], 20)
             images.fetch(name, root)  # unpacks the verified archive again
             assert torch.equal(images.load(name, root).x, data.x) and len(asked) == 1
-
-
-def test_fetch_celeba(tmp_path, monkeypatch):
-    source, root, zipped = tmp_path / "source", tmp_path / "root", io.BytesIO()
-    folder = celeba(source)
-    with zipfile.ZipFile(zipped, "w") as archive:
-        for path in (folder / "img_align_celeba").iterdir():
-            archive.write(path, path.relative_to(folder))
-    files = {f"celeba/{p.name}": p.read_bytes() for p in folder.glob("*.txt")}
-    files["celeba/img_align_celeba.zip"] = zipped.getvalue()
-    with server({f"/{path}": body for path, body in files.items()}) as (base, asked):
-        served(monkeypatch, base, files)
-        for _ in range(2):
-            images.fetch("celeba", root)
-    assert len(asked) == 4 and torch.equal(images.load("celeba", root).x, images.load("celeba", source).x)
 
 
 @pytest.mark.parametrize("name", sorted(set(images.names()) - set(datasets.LEAF)))

@@ -5,14 +5,13 @@ from collections import OrderedDict
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny import federation, gradient, run, simulation, train
+from tiny import close, federation, gradient, run, simulation, train, two_layer_gradient, two_layers
 from torch import nn
 
 from cflkit.engine.memory import Memory
-from cflkit.engine.sgd import SGD, Prox
+from cflkit.engine.sgd import SGD
 from cflkit.methods import CGPFLLike, FedAvg, LCFed, LocalOnly
 from cflkit.methods.lcfed import closest, decompose, similarity_flops
 
@@ -22,10 +21,6 @@ CLIENTS = [
     (np.array([[3, 1], [0, 4]]), np.array([1, 0])),
 ]
 SETTINGS = {"local": SGD(0.1, epochs=2, batch_size=10), "model": "mlp16"}
-
-
-def close(ours, theirs, atol=1e-12):
-    np.testing.assert_allclose(np.asarray(ours), theirs, rtol=0, atol=atol)
 
 
 def test_two_rounds_computed_by_hand():
@@ -61,19 +56,6 @@ MORE = [
     (np.array([[2, 4]]), np.array([0])),
     (np.array([[4, 2], [2, 2]]), np.array([1, 0])),
 ]
-
-
-def two_layers():
-    """Twelve weights, of which the embedding has six."""
-    return nn.Sequential(nn.Flatten(), nn.Linear(2, 2), nn.Linear(2, 2))
-
-
-def two_layer_gradient(w, x, y):
-    """That of softmax regression with W2 W1 and W2 b1 + b2, by the chain rule."""
-    W1, b1, W2, b2 = w[:4].reshape(2, 2), w[4:6], w[6:10].reshape(2, 2), w[10:]
-    g = gradient(np.concatenate([(W2 @ W1).ravel(), W2 @ b1 + b2]), x, y)
-    A, c = g[:4].reshape(2, 2), g[4:]
-    return np.concatenate([(W2.T @ A).ravel(), W2.T @ c, (A @ W1.T + np.outer(c, b1)).ravel(), c])
 
 
 @pytest.mark.parametrize("average", ["all", "sampled"])
@@ -121,15 +103,6 @@ def test_rounds_with_an_embedding_and_a_low_rank_by_hand(start_from, average, de
         assert server["server_flops"] == similarity_flops(len(sampled), 3, 3) + len(chosen) * 3
         moved += sum(a != b for a, b in zip(assign, before, strict=True))
     assert moved >= 3
-
-
-def test_as_many_directions_as_parameters_are_the_full_cosine():
-    """P = 6: M is square and orthogonal."""
-    how = {"rounds": 5, "local": SGD(0.1, epochs=3)}
-    low, full = (run(LCFed(k=3, mu=0.2, lam=0.3, rank=rank), federation(*MORE), **how) for rank in (6, None))
-    assert sum(row["moved"] for row in full.rounds) >= 2
-    for name in ("models", "centres", "assign"):
-        close(low.server[name], full.server[name])
 
 
 @pytest.mark.parametrize("rank", [None, 5])
@@ -229,21 +202,6 @@ def test_from_the_centre_one_cluster_without_pulls_is_fedavg(fed):
     assert torch.equal(ours, theirs)
 
 
-def test_both_pulls_by_hand():
-    """One step adds -lr (mu (w - Omega) + lam (phi - Phi)) to that without pulls; phi is the lower layer."""
-    settings = {"model": two_layers, "local": SGD(0.1)}
-    method = LCFed(k=1, mu=0.3, lam=0.7, rank=None)
-    rig = simulation(method, federation(*CLIENTS), **settings)
-    net = rig.network(1, Memory())
-    server = method.start(net)
-    w, phi, centre = server["initial"], torch.arange(6).double(), torch.arange(12).double() / 3
-    server |= {"phi": phi, "centres": centre[None]}
-    free = LCFed(k=1, mu=0, lam=0, rank=None).round(server, torch.arange(3), rig.network(1, Memory()))["models"]
-    pull = 0.3 * (w - centre)
-    pull[:6] += 0.7 * (w[:6] - phi)
-    close(method.round(server, torch.arange(3), net)["models"], free - 0.1 * pull)
-
-
 @pytest.mark.parametrize("decomposition", ["svd", "pca"])
 def test_the_projection_is_made_from_five_steps_of_every_device(decomposition):
     method = LCFed(k=2, rank=2, decomposition=decomposition)
@@ -263,40 +221,6 @@ def test_the_first_five_steps_see_the_batches_of_the_run():
     assert torch.equal(ours["model"].dense(), theirs["model"].dense())
 
 
-def test_two_pulls_on_the_embedding_are_one_with_the_summed_weight(fed):
-    """mu (phi - A) + lam (phi - B) = (mu + lam) (phi - (mu A + lam B) / (mu + lam))."""
-    rig = simulation(FedAvg(), fed, **SETTINGS)
-    net, a, b = rig.network(1, Memory()), *rig.task.init(2)
-    phi, start = slice(0, rig.model.head.start), rig.task.init(3)[2]
-    mixed = (0.3 * a + 0.2 * b) / 0.5
-
-    def both(down, memory, data, local):
-        return {"two": local.sgd(start, data, [Prox(0.3, a, phi), Prox(0.2, b, phi)]),
-                "one": local.sgd(start, data, [Prox(0.5, mixed, phi)])}  # fmt: skip
-
-    up = net.call(torch.arange(4), both)
-    close(up["two"].dense(), up["one"].dense())
-
-
-def test_with_one_cluster_and_everybody_the_embedding_of_the_centre_is_phi(fed):
-    server = run(LCFed(k=1, mu=0.2, lam=0.3, rank=3), fed, rounds=2, **SETTINGS).server
-    assert torch.equal(server["centres"][0, : len(server["phi"])], server["phi"])
-
-
-def test_each_pull_alone_ignores_the_others_target(fed):
-    method = LCFed(k=2, mu=0.4, lam=0, rank=None)
-    rig = simulation(method, fed, **SETTINGS)
-    server = method.start(rig.network(0, Memory()))
-    other = server | {"phi": torch.randn_like(server["phi"])}
-    everybody = torch.arange(fed.clients)
-    a, b = (method.round(s, everybody, rig.network(1, Memory()))["models"] for s in (server, other))
-    assert torch.equal(a, b)
-    method = LCFed(k=2, mu=0, lam=0.4, rank=None)
-    other = server | {"centres": torch.randn_like(server["centres"]), "assign": 1 - server["assign"]}
-    a, b = (method.round(s, everybody, rig.network(1, Memory()))["models"] for s in (server, other))
-    assert torch.equal(a, b)
-
-
 @given(st.integers(0, 10**6), st.integers(2, 6))
 def test_low_rank_cosines_choose_as_full_ones(seed, n):
     torch.manual_seed(seed)
@@ -311,14 +235,6 @@ def test_low_rank_cosines_choose_as_full_ones(seed, n):
     square = torch.linalg.qr(torch.randn(9, 9, dtype=torch.float64))[0]
     anywhere = torch.randn(7, 9).double()  # D = P: exact for all
     assert torch.equal(closest(anywhere @ square, centres @ square, now), closest(anywhere, centres, now))
-
-
-def test_centred_directions_differ_from_uncentred_ones():
-    torch.manual_seed(0)
-    models = torch.randn(6, 9, dtype=torch.float64) + 3
-    plain, centred = decompose(models, 2), decompose(models, 2, centred=True)
-    assert abs(float(plain[:, 0] @ F.normalize(models.mean(0), dim=0))) > 0.95  # dominated by the mean
-    assert abs(float(centred[:, 0] @ F.normalize(models.mean(0), dim=0))) < 0.75
 
 
 def test_traffic_and_work_are_counted(fed):
@@ -376,17 +292,6 @@ def test_an_unknown_layer_is_named(fed):
     for split in ("fc1", "hid", ""):
         with pytest.raises(ValueError, match=rf"^split = '{split}': must be {allowed}$"):
             simulation(LCFed(k=3, rank=3, split=split), fed, **SETTINGS)
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [{"k": 0}, {"mu": -1.0}, {"lam": -0.1}, {"rank": 0}, {"decomposition": "qr"}, {"start_from": "phi"},
-     {"average": "last"}],
-)  # fmt: skip
-def test_bad_hyper_parameters_are_named(wrong):
-    ((name, _),) = wrong.items()
-    with pytest.raises(ValueError, match=f"^{name} = .*: must be "):
-        LCFed(**wrong)
 
 
 def test_the_last_allowed_value_is_taken():

@@ -129,20 +129,10 @@ def test_survivors_and_files_below_the_share_are_reported(tmp_path):
     assert "line.py:6: a > b -> a >= b\n    SURVIVED\n" in listing
 
 
-def test_a_folder_stands_for_its_files(tmp_path):
-    rows = [line.split()[:1] for line in report(tmp_path, "-n", "1", tmp_path.name).stdout.splitlines()]
-    assert ["line.py"] in rows and ["short.py"] in rows
-
-
 def test_with_a_reason_for_the_only_survivor_all_is_well(tmp_path):
     done = report(tmp_path, "line", line=[EQUAL])
     assert done.returncode == 0 and not done.stderr
     assert "short.py" not in done.stdout and "survives: Of equals, either will do." in done.stdout
-
-
-def test_a_draw_takes_so_many(tmp_path):
-    done = report(tmp_path, "-n", "1", "line")
-    assert ["line.py", "1"] in [line.split()[:2] for line in done.stdout.splitlines()]
 
 
 def test_tests_that_fail_without_any_mutant_prove_nothing(tmp_path):

@@ -89,18 +89,7 @@ def test_chunks_change_no_bit_of_a_reduction(case):
     assert torch.equal(whole.mean(), parts.mean())
     assert torch.equal(whole.dense(), parts.dense())
     torch.testing.assert_close(whole.gram(), parts.gram(), rtol=0, atol=1e-12)
-
-
-@given(grouped(), st.randoms(use_true_random=False))
-def test_permuting_clients_permutes_nothing_but_the_rows(case, random):
-    groups, k, weights, cuts, rows = case
-    order = list(range(len(rows)))
-    random.shuffle(order)
-    a = parts_of(rows, cuts)
-    b = parts_of(rows[order], cuts)
-    means, permuted = a.mean_by(groups, k, weights=weights), b.mean_by(groups[order], k, weights=weights[order])
-    torch.testing.assert_close(means, permuted, rtol=0, atol=1e-12)
-    torch.testing.assert_close(a.gram()[order][:, order], b.gram(), rtol=0, atol=1e-12)
+    assert Rows([rows.float()]).gram().dtype == f64
 
 
 @given(grouped())
@@ -115,10 +104,6 @@ def test_rows_read_like_a_matrix(case):
         assert torch.equal(found[some], rows[some])
     torch.testing.assert_close(found.gram(), rows @ rows.T, rtol=0, atol=1e-12)
     torch.testing.assert_close(found.products(rows[:2]), rows @ rows[:2].T, rtol=0, atol=1e-12)
-
-
-def test_gram_is_float64_whatever_the_rows():
-    assert Rows([random_rows(3, 4, dtype=torch.float32)]).gram().dtype == f64
 
 
 def test_rows_skip_empty_parts():

@@ -3,7 +3,6 @@
 import copy
 import functools
 import math
-import time
 from types import SimpleNamespace
 
 import numpy as np
@@ -90,12 +89,6 @@ def test_clusters_of_a_round_by_hand(four):
     assert [row["clusters"] for row in rows] == [0, 2, 2]
     unknown = tiny.federation(*[([[i, 1]], [i % 2]) for i in range(4)])
     assert "ari" not in tiny.run(told, unknown, rounds=1).final and "moved" not in tiny.run(Told(), four).final
-
-
-def test_seconds_are_those_of_each_round(fed, settings_of_a_run):
-    began = time.perf_counter()
-    found = simulate(FedAvg(), fed, **settings_of_a_run)
-    assert min(found.seconds) > 0 and sum(found.seconds) < time.perf_counter() - began
 
 
 def test_whoever_asks_is_called_after_each_round(four, tmp_path):

@@ -1,44 +1,28 @@
 """The shared linear layer computes what training every client's own layer computes."""
 
 
+from functools import partial
+
 import pytest
+import tiny
 import torch
-import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tiny import local
 from torch import nn
 
-from cflkit import federation, images, methods, rng
+from cflkit import federation, images, methods
 from cflkit.engine.fast import shared_linear
 from cflkit.engine.fast.shared_linear import Factored
 from cflkit.engine.memory import Memory
 from cflkit.engine.rows import Dense, Pick, Rows
 from cflkit.engine.sgd import SGD, Prox
-from cflkit.engine.simulation import Simulation, simulate
+from cflkit.engine.simulation import simulate
 from cflkit.models.flat import Model
 from cflkit.models.networks import build
 
 SHAPE, CLASSES = (1, 4, 4), 3
-
-
-class Chunk:
-    """Random images for a few clients, in place of a federation's."""
-
-    def __init__(self, sizes, seed=0):
-        g = torch.Generator().manual_seed(seed)
-        self.pairs = [
-            (torch.randn(n, *SHAPE, generator=g, dtype=torch.float64), torch.randint(CLASSES, (n,), generator=g))
-            for n in sizes
-        ]
-        self.clients, self.sizes = list(range(len(sizes))), torch.tensor(sizes)
-        self.typical, self.shape, self.kept = sum(sizes) / len(sizes), SHAPE, {}
-
-    def __len__(self):
-        return len(self.pairs)
-
-    def __getitem__(self, i):
-        return self.pairs[i]
+Chunk = partial(tiny.Chunk, shape=SHAPE, classes=CLASSES)
 
 
 def model_of(name):
@@ -96,27 +80,6 @@ def test_equals_the_lean_path(name, optimiser, sizes, start, pulls):
     expected = Rows([lean]).mean_by(index, 3, weights=weights)
     assert (Rows([found]).mean_by(index, 3, weights=weights) - expected).abs().max() <= 1e-10
     assert (found.dense() - lean.dense()).abs().max() <= 1e-10
-
-
-@pytest.mark.parametrize("batch_size", [None, 2])
-@pytest.mark.parametrize("momentum", [{}, {"momentum": 0.9}, {"momentum": 0.9, "nesterov": True}])
-def test_equals_torch(batch_size, momentum):
-    model, data = model_of("mlp6"), Chunk([5])
-    optimiser = SGD(0.1, epochs=4, batch_size=batch_size, weight_decay=0.1, **momentum)
-    start = model.init(3)
-    trainer = local(model, optimiser, "shared")
-    found = trainer.sgd(start, data).row(0)
-    net = model.bound(start.clone())
-    theirs = torch.optim.SGD(net.parameters(), lr=0.1, weight_decay=0.1, **momentum)
-
-    for batch in optimiser.batches(5, rng.generator(1, 1, 0, "batches")):
-        x, y = data[0]
-        theirs.zero_grad()
-        F.cross_entropy(net(x[batch]), y[batch]).backward()
-        theirs.step()
-    expected = torch.cat([p.detach().reshape(-1) for p in net.parameters()])
-    assert (found - expected).abs().max() <= 1e-10
-    assert (found - start).abs().max() > 1e-3
 
 
 @pytest.mark.parametrize("name", ["linear", "mlp5", "deep"])
@@ -266,12 +229,3 @@ def test_whole_runs_agree(method):
                 torch.testing.assert_close(shared.server[name], value, rtol=0, atol=1e-9)
         for ours, theirs in zip(shared.rounds, lean.rounds, strict=True):
             assert ours == {k: pytest.approx(v, abs=1e-9, nan_ok=True) for k, v in theirs.items()}
-
-
-def test_trainer_is_checked_and_kept():
-    fed = federation.rotated(images.load("digits"), clients=8)
-    common = {"model": "mlp4", "local": SGD(0.1), "rounds": 1}
-    assert Simulation(methods.FedAvg(), fed, trainer="shared", **common).config["trainer"] == "shared"
-    assert Simulation(methods.FedAvg(), fed, **common).config["trainer"] == "auto"
-    with pytest.raises(ValueError, match="trainer"):
-        Simulation(methods.FedAvg(), fed, trainer="fast", **common)

@@ -180,7 +180,7 @@ LEAN = {"ifca gradient", "fedcg oracle"}
 
 
 @pytest.mark.parametrize("variant", ALL)
-@pytest.mark.parametrize("trainer", ["lean", "stacked"])
+@pytest.mark.parametrize("trainer", [pytest.param("lean", marks=pytest.mark.slow), "stacked"])
 def test_chunk_and_trainer_change_a_result_by_rounding_at_most(
     variant, trainer, fed, settings_of_a_run, monkeypatch
 ):
@@ -206,7 +206,7 @@ def test_clusters_change_in_these_runs(variant, fed, settings_of_a_run):
         assert [row["clusters"] for row in found.rounds][:3] == [1, 2, 3]
 
 
-@pytest.mark.parametrize("trainer", ["auto", "stacked"])
+@pytest.mark.parametrize("trainer", ["auto", pytest.param("stacked", marks=pytest.mark.slow)])
 @every_method
 def test_workers_change_no_bit(variant, trainer, fed, settings_of_a_run):
     settings = settings_of_a_run | {"model": model(variant), "trainer": trainer}

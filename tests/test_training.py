@@ -1,6 +1,7 @@
 """Local training against ``torch.optim.SGD``, and the stacked path against the lean one."""
 
 from functools import cache, partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -255,11 +256,7 @@ def test_batchnorm_statistics_move_as_in_torch_and_are_averaged(ragged):
         buffers = torch.cat([module.norm.running_mean, module.norm.running_var])
         torch.testing.assert_close(found[i, model.trainable :], buffers, rtol=0, atol=1e-12)
 
-    class Task:
-        pass
-
-    task = Task()
-    task.model, task.sizes, task.seed = model, fed.train.sizes, SEED
+    task = SimpleNamespace(model=model, sizes=fed.train.sizes, seed=SEED)
     net = Network(task, None, local(model, sgd), 1, lambda ids: held(fed, model, ids))
     up = net.call(torch.arange(2), lambda down, memory, data, local: {"model": local.sgd(start, data)})
     both = local(model, sgd).sgd(start, held(fed, model))

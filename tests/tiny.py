@@ -12,6 +12,11 @@ from cflkit.engine.sgd import SGD
 from cflkit.engine.simulation import History, Simulation
 
 
+def close(ours, theirs, atol=1e-12) -> None:
+    """Equal but for rounding."""
+    np.testing.assert_allclose(np.asarray(ours), np.asarray(theirs), rtol=0, atol=atol)
+
+
 def federation(*clients, cluster=None, classes=2, mean=0.0, scale=1.0) -> Federation:
     """Make clients out of ``(pixels (n, d) of 0..255, labels (n,))``, all tested on everything."""
     pool = torch.tensor(np.concatenate([x for x, _ in clients]), dtype=torch.uint8)[:, None, None]
@@ -37,6 +42,11 @@ def regression(inputs=2, classes=2):
     return lambda: nn.Sequential(nn.Flatten(), nn.Linear(inputs, classes))
 
 
+def two_layers() -> nn.Module:
+    """z = W2 (W1 x + b1) + b2: twelve weights, of which the decision layer has the last six."""
+    return nn.Sequential(nn.Flatten(), nn.Linear(2, 2), nn.Linear(2, 2))
+
+
 def zeros() -> nn.Module:
     """Softmax regression on two inputs from zero weights, where every label has the same probability."""
     net = regression()()
@@ -57,6 +67,16 @@ def run(method, fed, **settings) -> History:
     return simulation(method, fed, **settings).run()
 
 
+def rounds(method, fed, **settings) -> tuple[list[dict], Memory]:
+    """The server's state after every round, and the memory after the last."""
+    rig, memory = simulation(method, fed, **settings), Memory()
+    server, found = method.start(rig.network(0, memory)), []
+    for t, clients in enumerate(rig.schedule, 1):
+        server = method.round(server, clients, rig.network(t, memory))
+        found.append(server)
+    return found, memory
+
+
 def network(method, fed, round=1, **settings):
     """The clients of a simulation as a server reaches them, to drive a method by hand."""
     return simulation(method, fed, **settings).network(round, Memory())
@@ -65,6 +85,23 @@ def network(method, fed, round=1, **settings):
 def local(model, optimiser, trainer="lean", seed=1, round=1, debug=False) -> Local:
     """What clients can do, trained in the way of that name."""
     return Local(model, optimiser, seed, round, trainers(trainer, debug))
+
+
+class Chunk:
+    """Random images of a few clients, in place of a federation's."""
+
+    def __init__(self, sizes, shape, classes, dtype=torch.float64):
+        g = torch.Generator().manual_seed(0)
+        self.pairs = [(torch.randn(n, *shape, generator=g, dtype=torch.float64).to(dtype),
+                       torch.randint(classes, (n,), generator=g)) for n in sizes]  # fmt: skip
+        self.clients, self.sizes = list(range(len(sizes))), torch.tensor(sizes)
+        self.typical, self.shape, self.kept = sum(sizes) / len(sizes), shape, {}
+
+    def __len__(self):
+        return len(self.pairs)
+
+    def __getitem__(self, i):
+        return self.pairs[i]
 
 
 class Tensors(Local):
@@ -99,3 +136,17 @@ def train(w, x, y, lr=0.1, steps=1, pull=0.0, centre=0.0) -> np.ndarray:
     for _ in range(steps):
         w = w - lr * (gradient(w, x, y) + pull * (w - centre))
     return w
+
+
+def one_layer(w: np.ndarray) -> np.ndarray:
+    """The softmax regression that :func:`two_layers` computes."""
+    W1, b1, W2, b2 = w[:4].reshape(2, 2), w[4:6], w[6:10].reshape(2, 2), w[10:]
+    return np.concatenate([(W2 @ W1).ravel(), W2 @ b1 + b2])
+
+
+def two_layer_gradient(w: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """That of softmax regression with W2 W1 and W2 b1 + b2, by the chain rule."""
+    W1, b1, W2 = w[:4].reshape(2, 2), w[4:6], w[6:10].reshape(2, 2)
+    g = gradient(one_layer(w), x, y)
+    A, c = g[:4].reshape(2, 2), g[4:]
+    return np.concatenate([(W2.T @ A).ravel(), W2.T @ c, (A @ W1.T + np.outer(c, b1)).ravel(), c])
