@@ -1,7 +1,7 @@
 """Real images at their real size, as the papers' clients hold them: ``make specimens`` (needs MNIST and FEMNIST).
 
-The pictures are stored, so that the book builds without the data sets. Faces are not among them: the terms of CelebA
-forbid passing them on.
+The pictures are stored, so that the book builds without the data sets. Faces are not among them: the terms of
+CelebA forbid passing them on.
 """
 
 import sys
@@ -53,7 +53,8 @@ def writers() -> Figure:
         rows = [torch.nonzero(own & (data.y == label)).flatten() for label in wanted]
         if all(map(len, rows)):
             drawn.append(data.x[torch.stack([row[0] for row in rows])])
-    return plots.image_grid(torch.cat(drawn[:WRITERS])[..., 3:-3, 3:-3], rows=[f"writer {n + 1}" for n in range(WRITERS)])
+    names = [f"writer {n + 1}" for n in range(WRITERS)]
+    return plots.image_grid(torch.cat(drawn[:WRITERS])[..., 3:-3, 3:-3], rows=names)
 
 
 def shares() -> Figure:
