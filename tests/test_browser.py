@@ -6,7 +6,7 @@ from pathlib import Path
 
 import evidence
 import pytest
-from check_pages import html
+from check_pages import LEAST, POINTS, html
 
 BOOK = Path(__file__).resolve().parents[1] / "_build" / "html"
 PAGES = [page for page in html(BOOK) if "_modules" not in page.parts]  # none where the book is not built
@@ -46,15 +46,32 @@ LONG = """() => {
     return text && e.getBoundingClientRect().right > text.getBoundingClientRect().right + 2
   }).map(e => e.closest('p, li, dd, figcaption').textContent.slice(0, 80))
 }"""
-# Pictures by how many pixels of the page an inch of them gets: letters of 10 points are a seventh of an inch high.
+# Letters of pictures that have fewer pixels than they need: of PNGs by the resolution that notebooks and pages save
+# them with, of drawings as they are drawn.
 SMALL = f"""async () => {{
   const pictures = [...document.querySelectorAll('.bd-article img')].filter(i => i.src.endsWith('.png'))
   pictures.forEach(i => {{ i.loading = 'eager' }})
   await Promise.all(pictures.map(i => i.decode()))
   await new Promise(done => setTimeout(done, 200))
   const inches = i => i.naturalWidth / (i.closest('.cell') ? {NOTEBOOK_DPI} : {PAGE_DPI})
-  return pictures.filter(i => i.clientWidth && i.clientWidth < 60 * inches(i)).map(i => i.src.split('/').pop())
+  const tall = t => parseFloat(getComputedStyle(t).fontSize) * Math.hypot(t.getScreenCTM().a, t.getScreenCTM().b)
+  const words = [...document.querySelectorAll('.bd-article svg text')].filter(t => t.getBoundingClientRect().width)
+  return [
+    ...pictures.filter(i => i.clientWidth && i.clientWidth / inches(i) * {POINTS} / 72 < {LEAST - 0.05})
+      .map(i => i.src.split('/').pop()),
+    ...words.filter(t => tall(t) < {LEAST}).map(t => t.textContent)
+  ]
 }}"""
+# How far the page moves under its reader while pictures come in: 0.1 is good.
+MOVES = """window.moved = 0
+new PerformanceObserver(list => list.getEntries().forEach(e => { if (!e.hadRecentInput) window.moved += e.value }))
+  .observe({ type: 'layout-shift', buffered: true })"""
+SCROLL = """async () => {
+  for (let at = 0; at < document.body.scrollHeight; at += 600) {
+    scrollTo(0, at); await new Promise(done => setTimeout(done, 40))
+  }
+  return window.moved
+}"""
 # Boxes that scroll sideways and do not show it.
 HIDDEN = """() => [...document.querySelectorAll('.bd-article :is(.pst-scrollable-table-container, .cell_output,'
   + ' pre, mjx-container[display], .cfl-wide)')].filter(e => !e.closest('details:not([open])')
@@ -97,9 +114,10 @@ def visit(chromium):
     """Open a page, and list what its scripts complain of and what it asks for."""
     contexts = []
 
-    def open_(name, width=1280, theme="light", **more):
+    def open_(name, width=1280, theme="light", script="", **more):
         context = chromium.new_context(viewport={"width": width, "height": 800}, color_scheme=theme, **more)
         contexts.append(context)
+        context.add_init_script(script)
         page = context.new_page()
         page.errors, page.asked = [], []
         page.on("pageerror", lambda error: page.errors.append(str(error)))
@@ -141,6 +159,15 @@ def test_a_page_is_light(name, visit):
 
 
 @pytest.mark.parametrize("name", [page for page in PAGES if page.startswith("book/")])
+def test_a_page_stands_still_and_is_legible(name, visit):
+    page = visit(name, script=MOVES)
+    assert page.evaluate(SCROLL) < 0.1, "moves while it loads"
+    assert page.evaluate(SMALL) == [], "letters too small to read"
+    page.set_viewport_size({"width": 2560, "height": 1300})
+    assert page.evaluate(WIDE) <= 0, "the page scrolls sideways"
+
+
+@pytest.mark.parametrize("name", [page for page in PAGES if page.startswith("book/")])
 def test_a_phone_cuts_and_hides_nothing(name, visit):
     page = visit(name, 390)
     assert page.evaluate(SMALL) == [], "letters too small to read"
@@ -150,7 +177,7 @@ def test_a_phone_cuts_and_hides_nothing(name, visit):
 
 
 @pytest.mark.parametrize("name", CHAPTERS)
-def test_a_chapter_is_read_in_fifteen_screens(name, visit):
+def test_a_chapter_is_not_endless(name, visit):
     assert visit(f"book/{name}.html").evaluate(HEIGHT) <= SCREENS * 800
 
 

@@ -2,6 +2,7 @@ from pathlib import Path
 
 import pytest
 from check_pages import problems
+from PIL import Image
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -55,6 +56,13 @@ def test_dead_links_are_found(tmp_path):
         "one.html: leads to three.html, which is not there",
         "one.html: leads to two.html#c, which has no such anchor",
     ]
+
+
+def test_letters_too_fine_are_found(tmp_path):
+    for name, dpi in (("fine", 60), ("good", 110)):  # 20 inches in a column of 752 pixels, and 11
+        Image.new("1", (1170, 10)).save(tmp_path / f"{name}.png", dpi=(dpi, dpi))
+    (line,) = site(tmp_path, '<img src="fine.png" width="1170"><img src="good.png" style="width: 800px">')
+    assert line == "one.html: fine.png has letters of 4.9 pixels, fewer than 9"
 
 
 def test_the_package_page_lists_every_module():

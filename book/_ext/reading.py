@@ -7,16 +7,15 @@ from pathlib import Path
 from cflkit.workbook.chapters import notebooks
 
 SPEED = 100  # words a minute, with the formulas, tables and figures that stand between them
-FOLDED = re.compile(
-    r"^(:{3,}|`{3,})\{(?:dropdown|exercise|solution|include|literalinclude|math)[^}]*\}.*?^\1\s*?$"
-    r"|^(:{3,}|`{3,})\{admonition\}[^\n]*\n:class: dropdown.*?^\2\s*?$|\$\$.*?\$\$|^:[a-z-]+:.*?$",
+MARKUP = re.compile(
+    r"^(:{3,}|`{3,})\{(?:include|literalinclude|math)[^}]*\}.*?^\1\s*?$|\$\$.*?\$\$|^:[a-z-]+:.*?$",
     re.DOTALL | re.MULTILINE,
 )
 
 
 def words(prose: str) -> int:
-    """Count the words that a page shows unasked, exercises aside."""
-    return len(re.findall(r"[A-Za-z][\w'’-]*", FOLDED.sub("", prose.split("\n## Exercises")[0])))
+    """Count the words of a chapter's text, folded or not, exercises and what follows them aside."""
+    return len(re.findall(r"[A-Za-z][\w'’-]*", MARKUP.sub("", prose.split("\n## Exercises")[0])))
 
 
 def prose(path: Path) -> str:

@@ -1,7 +1,7 @@
 """Real images at their real size, as clients of the papers hold them: ``make specimens`` (needs MNIST, FEMNIST).
 
-The pictures are stored, so that the book builds without the data sets. Faces are not among them: the terms of CelebA
-forbid passing them on.
+The pictures are stored, so that the book builds without the data sets. Faces are not among them: the terms of
+CelebA forbid passing them on.
 """
 
 import sys

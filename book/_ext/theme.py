@@ -19,6 +19,7 @@ MENDED = [
     (re.compile(r"<script>kernelName = '[^']*'</script>"), ""),
     (re.compile(r'<a class="headerlink"'), '<a class="headerlink" tabindex="-1"'),  # a stop fewer for each heading
     (re.compile(r'<summary>(?=<span class="toctree-toggle")'), '<summary aria-label="pages of this part">'),
+    (re.compile(r'<div id="pst-primary-sidebar"'), '<div role="region" aria-label="book" id="pst-primary-sidebar"'),
     (re.compile(r'role="doc-biblioentry"'), 'role="listitem"'),  # what a list may hold
     (re.compile(r'<summary aria-label="Toggle hidden content">'), "<summary>"),  # its own words say what it hides
     (re.compile(r"<img (?!loading)"), '<img loading="lazy" '),  # a chapter's figures come as the reader comes
