@@ -19,10 +19,7 @@ playground.draws = (() => {
   /* The numbers 0 .. n - 1 in a random order (Fisher and Yates). */
   function permutation(n, random) {
     const order = Array.from({ length: n }, (_, i) => i);
-    for (let i = n - 1; i > 0; i--) {
-      const j = Math.floor(random() * (i + 1));
-      [order[i], order[j]] = [order[j], order[i]];
-    }
+    for (let i = n - 1, j; i > 0; i--) { j = Math.floor(random() * (i + 1)); [order[i], order[j]] = [order[j], order[i]]; }
     return order;
   }
 
@@ -39,8 +36,7 @@ playground.draws = (() => {
 
   /* How many of `n` images a client has of each label: multinomial in a law from Dir(alpha, ..., alpha). */
   function labelCounts(n, labels, alpha, random) {
-    const law = Array.from({ length: labels }, () => gamma(alpha, random)), counts = new Array(labels).fill(0);
-    const total = law.reduce((a, b) => a + b);
+    const law = Array.from({ length: labels }, () => gamma(alpha, random)), total = law.reduce((a, b) => a + b), counts = new Array(labels).fill(0);
     for (let i = 0; i < n; i++) {
       let left = random() * total, label = 0;
       while (label < labels - 1 && (left -= law[label]) >= 0) label++;

@@ -107,27 +107,22 @@ playground.page = (root) => {
       } else if (calm()) sent.at++;
       if (!calm()) sent.held = !sent.held;
       find("[name=messages]").textContent = sent.held ? "▶ Go on" : "❚❚ Stop";
-      drawMessages();
-      move(performance.now());
+      drawMessages(); move(performance.now());
     },
   };
-  root.addEventListener("click", ({ target }) => {
-    if (target.name in actions && target.getAttribute("aria-disabled") !== "true") actions[target.name]();
-  });
+  root.addEventListener("click", ({ target: { name, ariaDisabled } }) => { if (name in actions && ariaDisabled !== "true") actions[name](); });
   form.addEventListener("change", () => set([...new FormData(form), ["round", now.round]]));
   find("details").addEventListener("toggle", () => go(now.round));
   root.addEventListener("keydown", (event) => {
     const name = { ArrowLeft: "back", ArrowRight: "step", Home: "reset" }[event.key];
     const own = event.target.matches("select, summary, a, .cfl-table *"); // these know what to do with such keys
     if (!name || own || event.altKey || event.ctrlKey || event.metaKey) return;
-    event.preventDefault();
-    actions[name]();
+    event.preventDefault(); actions[name]();
   });
   if (!small) document.addEventListener("click", (event) => { // an experiment of the page sets up its situation
     const link = event.target.closest("a.pg-try");
     if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
-    event.preventDefault();
-    set(link.search);
+    event.preventDefault(); set(link.search);
     root.scrollIntoView({ behavior: calm() ? "auto" : "smooth" });
     find("[name=play]").focus({ preventScroll: true });
   });

@@ -50,19 +50,15 @@ playground.run = (() => {
         server, took, models, ...scores(models, federation, network),
         moved: assign && old ? assign.filter((k, i) => old[i] >= 0 && k !== old[i]).length : 0,
         groups: assign ? new Set(assign.filter((k) => k >= 0)).size : 0,
-        ari: assign ? ari(assign, truth) : NaN,
-        byLabel: assign ? ari(assign, clients.map((client) => client.label)) : NaN,
+        ari: assign ? ari(assign, truth) : NaN, byLabel: assign ? ari(assign, clients.map((client) => client.label)) : NaN,
       };
     }
     const history = [entry(method.start(net), [], null)];
-    return {
-      history,
-      /* Play the next round. */
-      step() {
-        const before = history[history.length - 1].server, t = net.t = history.length, took = draws.sample(t);
-        history.push(entry(method.round(before, took, net), took, before));
-      },
-    };
+    function step() { // play the next round
+      const before = history[history.length - 1].server, t = net.t = history.length, took = draws.sample(t);
+      history.push(entry(method.round(before, took, net), took, before));
+    }
+    return { history, step };
   }
 
   /* The federation and the run of a situation, which has a value, as a text, for each knob. */

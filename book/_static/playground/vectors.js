@@ -2,13 +2,12 @@
 "use strict";
 
 playground.vectors = (() => {
-  function dot(a, b) {
-    let total = 0;
+  function dot(a, b, total = 0) {
     for (let q = 0; q < a.length; q++) total += a[q] * b[q];
     return total;
   }
 
-  const squaredDistance = (a, b, gap = a.map((value, q) => value - b[q])) => dot(gap, gap);
+  const squaredDistance = (a, b) => a.reduce((total, value, q) => total + (value - b[q]) * (value - b[q]), 0);
 
   const sum = (vectors) => vectors.reduce((total, v) => total.map((value, q) => value + v[q]));
   const scaled = (v, by) => v.map((value) => value * by);
