@@ -33,8 +33,9 @@ MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
 
-.PHONY: help env book test lint unit notebooks pages refresh picture steps playground bench transfers course grade \
-    $(SLOW) test-slow test-course test-mutants-rest test-mutants test-browser check-links slow-targets clean
+.PHONY: help env book test lint unit notebooks pages refresh picture specimens steps playground bench gpu transfers \
+    course grade $(SLOW) test-slow test-fused test-course test-mutants-rest test-mutants test-browser check-links \
+    slow-targets clean
 
 help:  ## list the targets
 	@echo "usage: make TARGET [PYTHON=python3.11] [JOBS=2]"
@@ -90,6 +91,9 @@ refresh: env  ## run every notebook and store what it prints; twice gives the sa
 picture: env  ## draw the README's picture from the run records
 	@$(PY) book/_ext/leads.py book/_static/readme.svg
 
+specimens: env  ## draw the chapters' pictures of real digits and letters (needs MNIST and the sample of FEMNIST)
+	@$(PY) book/_ext/specimens.py book/_static
+
 steps: env  ## run again what the step-throughs show, and store it (minutes); the same files come out
 	@$(FIXED) $(PY) book/_ext/histories.py
 
@@ -98,6 +102,12 @@ playground: env  ## write the playground's digits, and draw its pictures for pag
 
 bench: env  ## time one round of every workload beside the usual loop (minutes; wants a quiet machine)
 	@$(FIXED) $(PY) -m benchmarks.engine
+
+gpu: env  ## on a machine with a GPU: tests, timings and data runs, most telling first (30 minutes, may be cut off)
+	@OMP_NUM_THREADS=1 $(PY) -m benchmarks.card
+
+test-fused: env  ## the kernels of a GPU, interpreted on a processor, and made for a GPU that is not there (minutes)
+	@$(PYTEST) -n $(JOBS) tests/test_fused.py
 
 transfers: env  ## how often each method makes the CPU and a GPU wait for each other, without a GPU
 	@$(FIXED) $(PY) tests/transfers.py $(METHODS)
@@ -156,7 +166,7 @@ $(BROWSER): requirements-browser.txt $(STAMP)
 	@touch $@
 
 test-browser: $(BROWSER) book  ## every page in Chromium, light and dark, wide and narrow: barriers, errors, what is cut
-	@$(PYTEST) -n $(JOBS) -m browser tests/test_browser.py tests/test_playground.py
+	@$(PYTEST) -n $(JOBS) -m browser tests/test_browser.py tests/test_playground.py tests/test_explorer.py
 
 test-course: $(COURSE)  ## the course: solutions, planted mistakes, submissions that misbehave, leaks
 	@$(PYTEST) -n $(JOBS) --dist loadgroup -m course tests

@@ -10,6 +10,7 @@ from cflkit.engine.sgd import SGD as SGD
 from cflkit.engine.simulation import Simulation as Simulation
 from cflkit.engine.simulation import simulate as simulate
 from cflkit.methods import CFL as CFL
+from cflkit.methods import FLUX as FLUX
 from cflkit.methods import IFCA as IFCA
 from cflkit.methods import MDICFL as MDICFL
 from cflkit.methods import CGPFLLike as CGPFLLike
@@ -18,6 +19,7 @@ from cflkit.methods import FedAvg as FedAvg
 from cflkit.methods import FedCG as FedCG
 from cflkit.methods import FedDANE as FedDANE
 from cflkit.methods import FedDist as FedDist
+from cflkit.methods import FedDrift as FedDrift
 from cflkit.methods import FedFomo as FedFomo
 from cflkit.methods import FedGroup as FedGroup
 from cflkit.methods import FedPer as FedPer

@@ -77,6 +77,8 @@ def problems(folder: Path) -> list[str]:
             target = (path.parent / unquote(parts.path)).resolve() if parts.path else path
             if not target.exists():
                 found.append(f"{name}: leads to {url}, which is not there")
+            elif "=" in parts.fragment:  # what a script is to show
+                continue
             elif parts.fragment and target in pages and unquote(parts.fragment) not in pages[target].anchors:
                 found.append(f"{name}: leads to {url}, which has no such anchor")
     for path in sorted(folder.rglob("*.css")):

@@ -3,6 +3,7 @@
 import os
 
 os.environ["OMP_NUM_THREADS"] = "1"  # before torch is imported, and for the processes that tests start
+os.environ.setdefault("TRITON_INTERPRET", "1")  # before Triton is: a GPU's kernels run on a processor then
 
 import made
 import pytest

@@ -14,6 +14,8 @@ SMALL = {
     "fesem": {"k": 3, "init": "random"},  # from k-means nobody moves
     "fedgroup": {"pretrain": 5},
     "fedcg": {"domains": 2},
+    "feddrift": {"delta": 0.01, "every": 1, "first": "each"},
+    "flux": {"warmup": 1, "latent": 4},
 }
 VARIANTS = {name: (name, {}) for name in methods.METHODS} | {
     "stocfl chained": ("stocfl", {"global_update": "chained"}),
@@ -43,6 +45,8 @@ SWITCHES = {  # for resuming and trainers, which may depend on every switch
     "fedcg kmeans": ("fedcg", {"clusters": "kmeans"}),
     "fedcg oracle": ("fedcg", {"clusters": "oracle", "domains": 4}),
     "fedcg bottleneck": ("fedcg", {"gcn": "bottleneck"}),
+    "feddrift one": ("feddrift", {"first": "one"}),
+    "flux private": ("flux", {"epsilon": 1.0, "every": 1}),
     "fedcg bare": ("fedcg", {"residual": False}),
 }
 ALL = VARIANTS | SWITCHES

@@ -3,7 +3,7 @@
 import os
 import subprocess
 import sys
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import cache, partial
 from itertools import product
@@ -22,7 +22,7 @@ from cflkit.engine import fast
 from cflkit.engine.fast import compiled, convolution
 from cflkit.engine.fast.compiled import Compiled, Kernels, library
 from cflkit.engine.fast.compiled.library import kernels_of
-from cflkit.engine.fast.compiled.plan import TILES, Conv, plan_of
+from cflkit.engine.fast.plan import TILES, Conv, plan_of
 from cflkit.engine.local import Local
 from cflkit.engine.rows import Pick
 from cflkit.engine.sgd import SGD, Prox
@@ -161,7 +161,6 @@ def _behind(*parts, into=4):
 
 @pytest.mark.parametrize("net", [
     _behind(nn.Conv2d(1, 4, 1, stride=2)),
-    _behind(nn.Conv2d(1, 1, 2, dilation=1, padding="same")),
     _behind(nn.Conv2d(1, 1, 2, dilation=2, padding=1)),
     _behind(nn.Conv2d(1, 1, 1, bias=False)),
     _behind(nn.Conv2d(1, 1, 3, padding=1, padding_mode="circular")),
@@ -169,27 +168,17 @@ def _behind(*parts, into=4):
     _behind(nn.Conv2d(1, 1, 3)),
     _behind(nn.Conv2d(1, 2, 1), nn.Conv2d(2, 2, 1, groups=2), into=8),
     _behind(nn.Conv2d(1, 1, 1), nn.BatchNorm2d(1)),
-    _behind(nn.Conv2d(1, 1, 1), nn.Dropout(0.5)),
-    _behind(nn.Conv2d(1, 1, 1), nn.AvgPool2d(2, divisor_override=3), into=1),
     _behind(nn.Conv2d(1, 1, 1), nn.AvgPool2d(2, stride=1), into=1),
-    _behind(nn.Conv2d(1, 1, 1), nn.AvgPool2d(2, ceil_mode=True), into=1),
-    _behind(nn.Conv2d(1, 1, 1), nn.AvgPool2d(2, padding=1)),
-    _behind(nn.Conv2d(1, 1, 1), nn.AvgPool2d(2), nn.ReLU(), into=1),
     _behind(nn.Conv2d(1, 1, 1), nn.MaxPool2d(2, stride=1), into=1),
-    _behind(nn.Conv2d(1, 1, 1), nn.MaxPool2d(3, stride=2, padding=1), into=1),
     _behind(nn.Conv2d(1, 1, 1), nn.MaxPool2d(2, ceil_mode=True), into=1),
     _behind(nn.Conv2d(1, 1, 1), nn.MaxPool2d(2, padding=1)),
-    _behind(nn.Conv2d(1, 1, 1), nn.MaxPool2d(2), nn.MaxPool2d(2), into=1),
     _behind(nn.MaxPool2d(2), into=1),
     _behind(nn.ReLU()),
-    _behind(nn.Tanh()),
     _behind(into=5),
     nn.Sequential(nn.Linear(2, 3)),
-    nn.Sequential(nn.Flatten(2), nn.Linear(4, 3)),
     nn.Sequential(nn.Flatten(), nn.Linear(4, 3, bias=False)),
     nn.Sequential(nn.Conv2d(1, 3, 2), nn.Flatten()),
     nn.Sequential(nn.Flatten(), nn.Unflatten(1, (1, 2, 2)), nn.Conv2d(1, 1, 1), nn.Flatten(), nn.Linear(4, 3)),
-    nn.Sequential(),
     nn.Linear(4, 3),
     _hooked(), _shared(), _buffered(),
 ], ids=lambda net: str(net).replace("\n", "")[:60])  # fmt: skip
@@ -205,15 +194,6 @@ def test_another_forward_is_not_our_network():
 
 
 # ---------------------------------------------------------------------- fewer products
-@needs_llvm
-def test_the_matrices_for_two_outputs_of_three_numbers():
-    """Worked out by hand for the points 0, 1, -1 and infinity."""
-    from cflkit.engine.fast.compiled.winograd import matrices
-
-    a, g, b = (np.array(each, float) for each in matrices(2, 3))
-    assert a.T.tolist() == [[1, 1, 1, 0], [0, 1, -1, 1]]
-    assert g.tolist() == [[-1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]]
-    assert b.tolist() == [[-1, 0, 1, 0], [0, 1, 1, 0], [0, -1, 1, 0], [0, -1, 0, 1]]
 
 
 @needs_llvm
@@ -257,16 +237,6 @@ def test_what_fewer_products_cost_in_precision():
         assert errors[1] <= 4 * errors[0] <= 1e-4
 
 
-@pytest.mark.parametrize(("name", "shape", "tiles"), [
-    ("lenet", (1, 28, 28), [4, 4]), ("lenet", (3, 32, 32), [4, 4]), ("lenet", (1, 8, 8), [4, 4]),
-    ("leaf_femnist", (1, 28, 28), [4, 4]),
-])  # fmt: skip
-def test_where_fewer_products_pay(name, shape, tiles):
-    plan = plan_of(models.build(name, shape, 10), shape)
-    assert [layer.tile for layer in plan.convolutions] == tiles
-    assert plan.plain().is_plain and not plan.is_plain
-
-
 @needs_llvm
 @pytest.mark.parametrize("filters", [(4, 6), (16, 32)])
 def test_bands_of_rows(filters, monkeypatch, tmp_path):
@@ -308,7 +278,7 @@ def networks(draw):
 
 
 @needs_llvm
-@settings(max_examples=30)
+@settings(max_examples=15)
 @example((((1, 2, 0, False, ""), (1, 1, (2, 0), False, ""), (2, False)), (1, 2, 3)), 1, 0, False)  # one row
 @given(networks(), st.integers(1, 40), st.integers(0, 1), st.booleans())
 def test_outputs_and_gradients(drawn, n, machine, winograd):
@@ -479,7 +449,7 @@ def trained(code, seed=0):
 
 
 @needs_llvm
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("dtype", [torch.float32, pytest.param(torch.float64, marks=pytest.mark.slow)])
 @every
 def test_every_processor_gives_the_same_bits(net_shape, winograd, dtype):
     if len(library.machines()) == 1:
@@ -499,15 +469,11 @@ def test_threads_do_not_disturb_each_other():
     found = [None] * 8
 
     def work(seeds):
-        for seed in seeds:
-            for _ in range(20):
-                found[seed] = trained(code, seed)
+        for seed in [*seeds] * 9:
+            found[seed] = trained(code, seed)
 
-    workers = [threading.Thread(target=work, args=(range(i, 8, 4),)) for i in range(4)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(work, [range(i, 8, 4) for i in range(4)]))
     assert all(torch.equal(a, b) for a, b in zip(alone, found, strict=True))
     assert not torch.equal(alone[0], alone[1])
 
@@ -656,18 +622,6 @@ def test_a_folder_that_others_may_write_to_is_left_alone(place, above, mode):
     assert make.times == 2 and library._read(place / "name", "name") == b"planted"
 
 
-def test_no_folder_is_no_reason_to_stop(place, monkeypatch):
-    place.parent.write_text("in the way")
-    assert library.kept("name", Made()) == b"object"
-    place.parent.unlink()
-
-    def full(*_):
-        raise OSError("no space left")
-
-    monkeypatch.setattr(library, "_write", full)
-    assert library.kept("name", Made()) == b"object"
-
-
 @needs_llvm
 def test_the_name_depends_on_everything(monkeypatch):
     plans = [plan_of(network(SMALL[0], shape), shape) for shape in (SMALL[1], (2, 6, 8))]
@@ -681,7 +635,7 @@ CHILD = """
 import sys, torch
 from cflkit import models
 from cflkit.engine.fast.compiled.library import kernels_of
-from cflkit.engine.fast.compiled.plan import TILES, Conv, plan_of
+from cflkit.engine.fast.plan import TILES, Conv, plan_of
 net = models.build("lenet", (1, 8, 8), 10)
 code = kernels_of(plan_of(net, (1, 8, 8)), torch.float32)
 print(float(code.look(torch.linspace(-0.1, 0.1, code.plan.size), torch.ones(1, 1, 8, 8)).sum()))
@@ -689,16 +643,11 @@ print(float(code.look(torch.linspace(-0.1, 0.1, code.plan.size), torch.ones(1, 1
 
 
 @needs_llvm
+@pytest.mark.slow
 def test_two_processes_at_once(place):
     started = [subprocess.Popen([sys.executable, "-c", CHILD], stdout=subprocess.PIPE, text=True) for _ in range(2)]
     said = [child.communicate()[0] for child in started]
     assert said[0] == said[1] != "" and len(list(place.iterdir())) == 1
-    library.compiled, before = None, library.compiled  # a third finds it made
-    try:
-        net = models.build("lenet", (1, 8, 8), 10)
-        Kernels(plan_of(net, (1, 8, 8)), torch.float32, library.machines()[0])
-    finally:
-        library.compiled = before
 
 
 # ---------------------------------------------------------------------- in the engine
@@ -861,6 +810,7 @@ print(history.server["model"].sum().item())
 """
 
 
+@pytest.mark.slow
 def test_without_llvmlite_pytorch_trains_and_one_line_says_so(tmp_path):
     (tmp_path / "llvmlite").mkdir()
     (tmp_path / "llvmlite" / "__init__.py").write_text("raise OSError('broken')")

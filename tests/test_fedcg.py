@@ -15,7 +15,7 @@ from torch import nn
 from cflkit import federation as federations
 from cflkit import methods, metrics, models
 from cflkit.data.federation import Federation, Samples
-from cflkit.engine.fast.compiled.plan import plan_of
+from cflkit.engine.fast.plan import plan_of
 from cflkit.engine.memory import Memory
 from cflkit.engine.sgd import SGD
 from cflkit.methods import FedAvg, FedCG, graph_layers

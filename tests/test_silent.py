@@ -21,7 +21,6 @@ import torch
 import torch.nn.functional as F
 from sklearn import metrics
 from torch import nn
-from torchvision.ops import StochasticDepth
 
 from cflkit import SGD, federation, images, rng, simulate
 from cflkit.checks import Checked, Count, enough_memory, plain
@@ -212,17 +211,10 @@ RIGHT = {
     "a layer with two names": having(through(dense), lambda net: setattr(net, "again", net.layer)),
     "constants": Buffers,
     "batch norm": through(partial(nn.BatchNorm1d, 8)),
-    "batch norm without statistics": through(partial(nn.BatchNorm1d, 8, track_running_stats=False)),
     "group norm": through(partial(nn.GroupNorm, 1, 8)),
-    "GRU of two layers": partial(Rows, nn.GRU, num_layers=2),
-    "attention": lambda: Net(attend, layer=attention(0.0)()),
     "weight norm": through(lambda: nn.utils.parametrizations.weight_norm(dense())),
-    "orthogonal": through(lambda: nn.utils.parametrizations.orthogonal(dense())),
     "frozen": having(through(dense), lambda net: net.a.requires_grad_(False)),
     "half": having(through(dense), lambda net: net.half()),
-    "no bias": through(partial(nn.Linear, 8, 8, bias=False)),
-    "prelu": through(nn.PReLU),
-    "a list of parameters": lambda: Net(lambda net, h: h * net.p[0], p=nn.ParameterList([torch.ones(8)])),
     "a row of layers": row(wide, nn.ReLU, out),
     "tied rows of layers": having(row(wide, nn.ReLU, wide, nn.ReLU, out),
                                   lambda net: setattr(net[3], "weight", net[1].weight)),
@@ -232,15 +224,8 @@ RIGHT = {
 DRAWING = {
     "dropout": through(partial(nn.Dropout, 0.5)),
     "functional dropout": hidden(lambda net, h: F.dropout(h, 0.5, net.training)),
-    "alpha dropout": hidden(lambda net, h: F.alpha_dropout(h, 0.3, net.training)),
-    "feature dropout": hidden(lambda net, h: F.dropout1d(h[..., None], 0.3, net.training)[..., 0]),
     "noise": hidden(lambda net, h: h + 0.1 * torch.randn_like(h) if net.training else h),
-    "uniform noise": hidden(lambda net, h: h * torch.rand(8, dtype=h.dtype) if net.training else h),
     "bernoulli": hidden(lambda net, h: h * torch.bernoulli(torch.full_like(h, 0.7)) if net.training else h),
-    "a random order": hidden(lambda net, h: h[:, torch.randperm(8)] if net.training else h),
-    "stochastic depth": through(partial(StochasticDepth, 0.5, "row")),
-    "rrelu": through(nn.RReLU),
-    "gumbel": hidden(lambda net, h: h * F.gumbel_softmax(h) if net.training else h),
     "dropout between LSTMs": partial(Rows, num_layers=2, dropout=0.4),
     "dropout of attention": lambda: Net(attend, layer=attention(0.4)()),
 }
@@ -253,7 +238,6 @@ EITHER = {  # right where it is trained, refused by a trainer that could not
         lambda layer, given: (3 * given[0],))),
     "another layer in a known network": having(mlp, lambda net: setattr(
         net, "hidden", nn.utils.parametrizations.weight_norm(nn.Linear(16, 8)))),
-    "one more layer": having(mlp, lambda net: setattr(net, "decision", nn.Sequential(net.decision, nn.Tanh()))),
 }  # fmt: skip
 WRONG = {
     "cumulative batch norm": (through(partial(nn.BatchNorm1d, 8, momentum=None)), "layer.0.running_mean"),
@@ -263,10 +247,8 @@ WRONG = {
     "shared memory": (having(through(dense, dense), share_memory), "memory of their own"),
     "complex": (lambda: Net(lambda net, h: h * net.p.real, p=nn.Parameter(torch.ones(8) + 0j)), "real"),
     "aux outputs": (Two, "in training it gives tuple"),
-    "hidden aux outputs": (hidden(lambda net, h: (h, h) if net.training else h), "TypeError"),
     "too few logits": (lambda: nn.Sequential(nn.Flatten(), nn.Linear(16, 2)), "[2, 2]"),
     "wrong size": (lambda: nn.Sequential(nn.Flatten(), nn.Linear(15, 3)), "mat1 and mat2"),
-    "a typo": (lambda: nn.Lineer(16, 3), "has no attribute 'Lineer'"),
     "no module": (lambda: 3, "a function that makes a network"),
     "a module": (ONE, "a function that makes a network"),
     "one module": (lambda: ONE, "a new network whenever"),
@@ -284,7 +266,10 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+precise = pytest.mark.parametrize("dtype", [pytest.param("float32", marks=pytest.mark.slow), "float64"])
+
+
+@precise
 @pytest.mark.parametrize("name", [*RIGHT, *DRAWING, *EITHER])
 def test_a_network_is_trained_as_pytorch_trains_it_or_refused(name, dtype, fed):
     make = (RIGHT | DRAWING | EITHER)[name]
@@ -302,7 +287,7 @@ def test_a_network_is_trained_as_pytorch_trains_it_or_refused(name, dtype, fed):
     assert "lean" in done
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
+@precise
 @pytest.mark.parametrize("name", WRONG)
 def test_a_network_that_cannot_be_trained_rightly_is_refused_before_any_work(name, dtype, fed):
     make, words = WRONG[name]
@@ -361,10 +346,9 @@ class Five(enum.IntEnum):
     FIVE = 5
 
 
-FIVES = [kind(5) for kind in (np.int8, np.int16, np.int32, np.int64, np.uint8, np.uint16, np.uint32, np.uint64)]
-FIVES += [np.array(5), torch.tensor(5), torch.tensor(5, dtype=torch.uint8), Five.FIVE]
-NO_COUNTS = [True, np.True_, "5", np.str_("5"), Decimal(5), Fraction(5), 5.0, np.float64(5), torch.tensor(5.0), [5],
-             np.array([5]), torch.tensor([5]), 5j, b"5", np.nan, np.timedelta64(5, "s")]  # fmt: skip
+FIVES = [np.int8(5), np.uint64(5), np.array(5), torch.tensor(5), Five.FIVE]
+NO_COUNTS = [True, np.True_, "5", np.str_("5"), Fraction(5), 5.0, torch.tensor(5.0), [5], np.array([5]), 5j, b"5",
+             np.nan, np.timedelta64(5, "s")]  # fmt: skip
 HALF = [kind(0.5) for kind in (np.float16, np.float32, np.float64, np.longdouble, torch.tensor, np.array, Fraction)]
 
 
@@ -435,17 +419,12 @@ PIXELS = [  # given, options, what a model sees of the first pixel
     (BYTES, {}, 1.0),
     (BYTES.astype(np.int64), {}, 1.0),
     (BYTES / 255, {}, 1.0),
-    ((BYTES / 255).astype(np.float16), {}, 1.0),
     (torch.tensor(BYTES / 255), {}, 1.0),
     (torch.tensor(BYTES / 255).bfloat16(), {}, 1.0),
-    (torch.tensor(BYTES / 255).requires_grad_(), {}, 1.0),
     (torch.tensor(BYTES / 255).to_sparse(), {}, 1.0),
     ((BYTES // 16), {"scale": 16}, 15 / 16),
-    ((BYTES // 16), {"scale": np.int64(255)}, 15 / 255),
     ((BYTES > 99).astype(np.uint8), {"scale": 1}, 1.0),
-    ((BYTES > 99).astype(float), {}, 1.0),
     (BYTES.astype(np.int32) * 4, {"scale": 1023}, 1020 / 1023),
-    (BYTES.astype(np.uint16) * 257, {"scale": 65535}, 1.0),
     (BYTES.astype(float), {"scale": 255}, 1.0),
     (0 * BYTES, {}, 0.0),
     (0.2 * (BYTES / 255), {"scale": 1}, 0.2),
@@ -453,21 +432,16 @@ PIXELS = [  # given, options, what a model sees of the first pixel
 WRONG_PIXELS = [
     (BYTES // 16, "scale = None: must be given, as no pixel is above 15: the value that means 1, such as 15, or "),
     (BYTES > 99, "x.dtype = 'bool'"),
-    ((BYTES > 99).astype(np.uint8), "scale = None: must be given, as no pixel is above 1"),
     (BYTES.astype(int) * 4, "x = [1020]"),
-    (BYTES.astype(float), "x = [255.0]"),
     (BYTES / 255 / 255, "scale = None: must be given, as no pixel is above 0.003922"),
     (BYTES / 255 - 0.5, "x = ["),
     (BYTES / 255 + 0j, "x.dtype = 'complex128'"),
-    (torch.tensor(BYTES / 255) + 0j, "x.dtype = 'complex128'"),
     (np.where(BYTES > 99, np.nan, 1), "x = [nan]"),
     (np.ma.masked_array(BYTES, BYTES > 99), "x = 'a masked array'"),
     ([[1, 2], [3]], "x = list: must be a tensor or an array of numbers"),
     (np.repeat(BYTES[..., None], 3, 3), "channels before rows and columns"),
     (np.zeros((N, 28, 28, 4), np.uint8), "channels before rows and columns"),
-    (np.zeros((N, 28, 28, 2), np.uint8), "channels before rows and columns"),
     (np.concatenate([np.repeat(BYTES[:, None], 3, 1), np.full((N, 1, 5, 5), 255)], 1), "(alpha)"),
-    (np.stack([BYTES, np.full_like(BYTES, 255)], 1), "(alpha)"),
     (BYTES.astype(str), "x.dtype"),
     (BYTES[:, 0], "x.shape"),
 ]
@@ -480,8 +454,6 @@ def test_a_model_sees_the_pixels_that_are_meant(case):
     assert found.x.dtype == torch.uint8 and abs(int(found.x[0, 0, 0, 0]) / found.scale - first) < 0.004
     facts, mosaic = images.describe(found)
     assert facts["brightest"] == int(found.x.max()) / found.scale and 0 <= mosaic.min() <= mosaic.max() <= 1
-    if isinstance(x, np.ndarray) and x.dtype != np.float16:  # a file of them is read alike
-        assert options.keys() <= {"scale"}
 
 
 @pytest.mark.parametrize("case", range(len(WRONG_PIXELS)))
@@ -597,17 +569,11 @@ def test_what_a_network_is_made_of_is_as_with_pytorchs_own_generator_and_precisi
 
 # ---------------------------------------------------------------------- 8. fast paths, and methods of one's own
 STEEP = [
-    (StoCFL(lam=50.0), SGD(0.1, 10, batch_size=5)),
     (Ditto(lam=50.0), SGD(0.1, 10, batch_size=5)),
-    (FedProx(mu=1e6), SGD(1.0, 6, batch_size=5)),
-    (FedProx(mu=1e30), SGD(1e30, 6, batch_size=5)),
     (FedProx(mu=1e30), SGD(1e30, 6, batch_size=5, momentum=0.9)),
-    (FedAvg(), SGD(1e3, 5, batch_size=5, weight_decay=1.0)),
     (FedAvg(), SGD(1e30, 4, batch_size=5, weight_decay=1e30)),
     (FedAvg(), SGD(1e20, 4, batch_size=5, momentum=0.9, nesterov=True, weight_decay=1e10)),
-    (FedAvg(), SGD(1e3, 9, batch_size=5, weight_decay=0.1)),
     (Ditto(lam=1e4), SGD(0.1, 9)),
-    (FedAvg(), SGD(1e10, 2, weight_decay=1e9)),
     (FedAvg(), SGD(1e9, 2, weight_decay=1e10, nesterov=True, momentum=0.1)),
 ]
 
@@ -728,42 +694,6 @@ def test_the_last_round_is_kept_whatever_checkpoint_every_is(rounds, every, kept
     settings = {"model": mlp, "local": LOCAL, "progress": False, "checkpoint": tmp_path, "checkpoint_every": every}
     simulate(FedAvg(), fed, **settings, rounds=rounds)
     assert len(json.loads(torch.load(tmp_path / "state.pt")["rounds"])) == kept + 1
-
-
-def other_shape(state):
-    state["server"]["model"] = state["server"]["model"][:-1].clone()
-
-
-TAMPERED = {
-    "a tensor of another shape": other_shape,
-    "not a number": lambda state: state["server"]["model"].fill_(torch.nan),
-    "one number": lambda state: state["server"]["model"].view(-1)[3].add_(1e-9),
-    "another precision": lambda state: state["server"].update(model=state["server"]["model"].float()),
-    "a key too many": lambda state: state.update(more=1),
-    "a key too many in the server": lambda state: state["server"].update(more=1),
-    "a round's score": lambda state: state.update(rounds=state["rounds"].replace('"up": 0', '"up": 1')),
-    "seconds": lambda state: state["seconds"].__setitem__(0, 1.0),
-    "memory": lambda state: state["memory"].update(head={}),
-    "no checksum": lambda state: state.pop("checksum"),
-    "another checksum": lambda state: state.update(checksum="0" * 32),
-    "a checksum that is none": lambda state: state.update(checksum=3),
-}
-
-
-@pytest.mark.parametrize("case", TAMPERED)
-def test_a_checkpoint_that_was_written_by_another_hand_is_refused(case, fed, tmp_path):
-    settings = {"model": mlp, "local": LOCAL, "progress": False, "checkpoint": tmp_path}
-    simulate(FedAvg(), fed, **settings, rounds=1)
-    state = torch.load(tmp_path / "state.pt")
-    TAMPERED[case](state)
-    torch.save(state, tmp_path / "state.pt")
-    assert "a whole checkpoint; delete this one" in str(refusal(simulate, FedAvg(), fed, **settings, rounds=2))
-
-
-def test_another_methods_checkpoint_is_called_so(fed, tmp_path):
-    settings = {"model": mlp, "local": LOCAL, "rounds": 1, "progress": False, "checkpoint": tmp_path}
-    simulate(StoCFL(), fed, **settings)
-    assert "method.name was stocfl and is now ifca" in str(refusal(simulate, IFCA(k=2), fed, **settings))
 
 
 def test_processes_that_fork_are_refused_with_a_gpu(fed):

@@ -131,7 +131,7 @@ def drawing(found: dict[str, Lead], slim: bool = False) -> str:
         if not lead.runs:
             beside = (left, first + 5) if slim else (right + 14, first + 5)
             marks.append(text("quiet", *beside, f"not run: {lead.missing}"))
-        x, centre = at(lead.printed), first + (lines - 1) * step / 2
+        x, centre = at(lead.printed), first if slim else first + (lines - 1) * step / 2  # clear of the words
         marks.append(f'<path class="printed" d="M{x - 7:.1f} {centre:.1f}l7 -7 7 7 -7 7z"/>')
         y += high
     axis = []
@@ -177,5 +177,5 @@ def setup(app) -> dict:
 
 if __name__ == "__main__":
     picture = drawing(leads()).replace("<rect", f"<style>{STYLE.read_text('utf-8')}</style><rect", 1)
-    with places.whole(Path(sys.argv[1])) as part:
+    with places.atomic_write(Path(sys.argv[1])) as part:
         part.write_text(picture + "\n", "utf-8")

@@ -122,7 +122,7 @@ class Panel:
             axes.append(_words(self.xlabel, middle, self.height - 6, "tick middle"))
         return (f'<svg class="cfl cfl-panel" role="img" aria-labelledby="{name}-t {name}-d" '
                 f'xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {self.width:g} {self.height:g}" '
-                f'style="width:{self.width:g}px"><title id="{name}-t">{escape(self.title)}</title>'
+                f'style="flex-grow:{self.width:g};width:{self.width:g}px"><title id="{name}-t">{escape(self.title)}</title>'
                 f'<desc id="{name}-d">{escape(tells)}</desc>{_words(self.title, 0, 14, "who")}'
                 f"{''.join(axes)}{''.join(self.drawn)}</svg>")  # fmt: skip
 

@@ -14,26 +14,29 @@ addEventListener("afterprint", () => {
 
 // What scrolls sideways fades at the side where it goes on.
 const cue = (box) => {
-  const look = () => box.classList.toggle("cfl-more", box.scrollWidth - box.clientWidth - box.scrollLeft > 8)
+  const scrolls = () => getComputedStyle(box).overflowX !== "visible"
+  const look = () =>
+    box.classList.toggle("cfl-more", scrolls() && box.scrollWidth - box.clientWidth - box.scrollLeft > 8)
   box.addEventListener("scroll", look, { passive: true })
   new ResizeObserver(look).observe(box)
 }
 addEventListener("load", () =>
   document
-    .querySelectorAll(".bd-article :is(.pst-scrollable-table-container, .cell_output, pre, mjx-container[display])")
+    .querySelectorAll(".bd-article :is(.pst-scrollable-table-container, .cell_output, .text_html, pre, mjx-container[display])")
     .forEach(cue),
 )
 
-// A picture whose letters a phone would shrink beyond reading scrolls.
+// A picture whose letters a phone would shrink beyond reading scrolls: an inch of 71 pixels gives the smallest, of 9.2
+// points, nine pixels.
 const widen = (picture) => {
   const inches = picture.naturalWidth / (picture.closest(".cell") ? 110 : 150) // as notebooks and pages save them
-  if (innerWidth >= 768 || picture.clientWidth >= 60 * inches) return
+  if (innerWidth >= 768 || picture.clientWidth >= 71 * inches) return
   const box = document.createElement("div")
   box.className = "cfl-wide"
   box.tabIndex = 0
   picture.replaceWith(box)
   box.append(picture)
-  picture.style.width = `${66 * inches}px`
+  picture.style.width = `${71 * inches}px`
   cue(box)
 }
 addEventListener("load", () =>

@@ -11,7 +11,7 @@ import hashlib
 import math
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import KW_ONLY, asdict, dataclass
 from functools import cached_property, partial
@@ -24,10 +24,10 @@ from torch import Tensor, nn
 from tqdm import tqdm
 
 from cflkit import rng
-from cflkit.checks import Checked, Count, Fraction, Natural, declared, enough_memory, plain, require
+from cflkit.checks import Checked, Count, Fraction, Natural, Some, declared, enough_memory, plain, require
 from cflkit.data.federation import Federation
 from cflkit.engine import fast, metrics, trial
-from cflkit.engine.checkpoint import Checkpoint, fingerprint
+from cflkit.engine.checkpoint import Checkpoint, checksum, fingerprint
 from cflkit.engine.clients import Pixels
 from cflkit.engine.courier import Courier
 from cflkit.engine.evaluation import Scorer, Scoring
@@ -108,7 +108,7 @@ class Simulation(Checked):
         Precision of weights and images.
     device : str
         A PyTorch device.
-    trainer : {"auto", "lean", "stacked", "shared", "compiled"}
+    trainer : {"auto", "lean", "stacked", "fused", "shared", "compiled"}
         How clients are trained (see :class:`cflkit.engine.local.Local`); all give the same up to rounding. On a GPU
         auto is stacked.
     chunk : int, optional
@@ -132,6 +132,9 @@ class Simulation(Checked):
     arrival : Tensor (N,) of int64, optional
         First round in which each client exists; all from the start if None. Whoever comes after the last round
         never trains, and is scored apart (``unseen_accuracy`` and so on).
+    start : History, optional
+        Where another run of the method has ended, on data that were older: this one goes on from its server and
+        what clients keep. `rounds` counts its rounds, too.
     checkpoint : path, optional
         Folder to resume from if it holds a checkpoint, and to keep one in.
     checkpoint_every : int
@@ -157,7 +160,7 @@ class Simulation(Checked):
     seed: Natural = 0
     dtype: Literal["float32", "float64"] = "float64"
     device: str | torch.device = "cpu"
-    trainer: Literal["auto", "lean", "stacked", "shared", "compiled"] = "auto"
+    trainer: Literal["auto", "lean", "stacked", "fused", "shared", "compiled"] = "auto"
     chunk: Count | None = None
     workers: Count | None = None
     executor: Executor | None = None
@@ -165,6 +168,7 @@ class Simulation(Checked):
     personal_clients: Natural = 100
     personal_every: Count | None = None
     arrival: Tensor | None = None
+    start: History | None = None
     checkpoint: str | Path | None = None
     checkpoint_every: Count = 1
     progress: bool = True
@@ -190,6 +194,8 @@ class Simulation(Checked):
             self.local, federation.train.domains,
         )  # fmt: skip
         method.check(self.task)
+        done = len(self.start.rounds) - 1 if self.start else 0
+        require(done <= self.rounds, "rounds", self.rounds, f"at least the {done} of the run that it goes on from")
         self.scorer, self.scoring = self._scoring()
         self.config = self._config(given)
 
@@ -273,6 +279,8 @@ class Simulation(Checked):
             "personal": [self.personal_clients, self.personal_every],
             "arrival": None if self.arrival is None else self.arrival.tolist(),
         }
+        if self.start is not None:
+            config["start"] = checksum([self.start.server, self.start.memory.state()])
         return config if named else config | {"network": self._network["layers"]}
 
     # ------------------------------------------------------------------ the loop
@@ -302,7 +310,7 @@ class Simulation(Checked):
             return self._run(kept, after)
 
     def _run(self, kept: Checkpoint | None, after: Callable[[History], object] | None) -> History:
-        history = (kept and kept.load()) or self._start(kept)
+        history = (kept and kept.load()) or (self._start(kept) if self.start is None else self._go_on(kept))
         history.run = self
         # once is for good, also for a run that goes on
         self.scorer.diverged = any(row.get("diverged") for row in history.rounds)
@@ -331,6 +339,17 @@ class Simulation(Checked):
         history.server = self._state("start", self.method.start(net))
         history.rounds.append(self._row(0, net, None, history))
         history.seconds.append(time.perf_counter() - began)
+        if kept:
+            kept.save(history)
+        return history
+
+    def _go_on(self, kept: Checkpoint | None) -> History:
+        """Take over where another run has ended, and leave it as it was."""
+        before, memory = self.start, kept.memory() if kept else Memory()
+        for name, rows in before.memory.state().items():
+            for client in rows:
+                memory.put(name, client, before.memory.get(name, client), len(before.rounds) - 1)
+        history = History(list(before.rounds), list(before.seconds), before.server, memory)
         if kept:
             kept.save(history)
         return history
@@ -441,9 +460,37 @@ def _starts_by_forking(executor: ProcessPoolExecutor) -> bool:
     return executor._mp_context.get_start_method() == "fork"
 
 
-def simulate(method, federation: Federation, **settings) -> History:
-    """Run `method` over `federation`; settings as for :class:`Simulation`."""
-    return Simulation(method, federation, **settings).run()
+def simulate(method, federation: Federation | Sequence[Federation], *, rounds: int, **settings) -> History:
+    """Run a method over a federation, or over one that changes.
+
+    Parameters
+    ----------
+    method : Method or callable
+        The algorithm; for a federation that changes, also what makes it of each time step's federation
+        (``OracleClusters.of``).
+    federation : Federation or sequence of Federation
+        The data; or those of each time step (:func:`cflkit.data.changes.time_steps`), for the same clients.
+        Server and clients keep from one time step to the next what the method lets them keep.
+    rounds : int
+        Communication rounds; of each time step, where there are several.
+    **settings
+        As for :class:`Simulation`. Each time step has its own folder in ``checkpoint``.
+
+    Returns
+    -------
+    History
+        Of all rounds; scores of a round are those on the data of its time step.
+    """
+    if isinstance(federation, Federation):
+        return Simulation(method, federation, rounds=rounds, **settings).run()
+    declared("federation", federation, Some[Federation])
+    clients = [step.clients for step in federation]
+    require(len(set(clients)) == 1, "clients of each time step", clients, "the same number")
+    history, folder = None, settings.pop("checkpoint", None)
+    for t, now in enumerate(federation, 1):
+        own = {"rounds": t * rounds, "start": history, "checkpoint": folder and Path(folder) / str(t)}
+        history = Simulation(method if hasattr(method, "round") else method(now), now, **settings, **own).run()
+    return history
 
 
 def check_device(device: str | torch.device) -> None:

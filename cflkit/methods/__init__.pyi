@@ -9,10 +9,12 @@ from cflkit.methods.fedavg import FedSGD as FedSGD
 from cflkit.methods.fedcg import FedCG as FedCG
 from cflkit.methods.feddane import FedDANE as FedDANE
 from cflkit.methods.feddist import FedDist as FedDist
+from cflkit.methods.feddrift import FedDrift as FedDrift
 from cflkit.methods.fedfomo import FedFomo as FedFomo
 from cflkit.methods.fedgroup import FedGroup as FedGroup
 from cflkit.methods.fedper import FedPer as FedPer
 from cflkit.methods.fesem import FeSEM as FeSEM
+from cflkit.methods.flux import FLUX as FLUX
 from cflkit.methods.ifca import IFCA as IFCA
 from cflkit.methods.lcfed import LCFed as LCFed
 from cflkit.methods.mdicfl import MDICFL as MDICFL

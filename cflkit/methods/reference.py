@@ -38,6 +38,9 @@ class LocalOnly(Method):
 class OracleClusters(Method):
     """FedAvg within each true cluster: what perfect clustering from the first round would give.
 
+    Where the federation changes, ``OracleClusters.of`` makes the oracle of each time step: clients move as they do
+    in truth, and a cluster that is new begins at the first model.
+
     Parameters
     ----------
     cluster : tuple of int
@@ -65,10 +68,14 @@ class OracleClusters(Method):
         return {"models": net.task.init().expand(k, -1).clone(), "assign": torch.tensor(self.cluster)}
 
     def round(self, server, clients, net):
-        k = server["assign"][clients]
-        up = net.call(clients, self.client, per_client={"model": Pick(server["models"], k)})
-        models = up["model"].mean_by(k, len(server["models"]), keep=server["models"], weights=up.sizes)
-        return {**server, "models": models}
+        models, assign = server["models"], torch.tensor(self.cluster)
+        new = max(self.cluster) + 1 - len(models)
+        if new > 0:
+            models = torch.cat([models, net.task.init().expand(new, -1)])
+        k = assign[clients]
+        up = net.call(clients, self.client, per_client={"model": Pick(models, k)})
+        models = up["model"].mean_by(k, len(models), keep=models, weights=up.sizes)
+        return {"models": models, "assign": assign}
 
     def client(self, down, memory, data, local):
         return {"model": local.sgd(down["model"], data)}

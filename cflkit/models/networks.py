@@ -51,6 +51,10 @@ class MLP(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return self.decision(F.relu(self.hidden(x.flatten(1))))
 
+    def layers(self) -> list[nn.Module]:
+        """The same network as a list of modules, one after the other."""
+        return [nn.Flatten(), self.hidden, nn.ReLU(), self.decision]
+
 
 class LeNet(nn.Module):
     """LeNet-5 (LeCun et al. 1998) with ReLU and max-pooling: MD-ICFL, LCFed, StoCFL as released.

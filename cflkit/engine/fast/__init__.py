@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from cflkit.engine.fast.compiled import Compiled, look
 from cflkit.engine.fast.convolution import DenseFactors, quick
+from cflkit.engine.fast.fused.trainer import Fused
 from cflkit.engine.fast.shared_linear import Shared
 from cflkit.engine.fast.stacked import Stacked, passing
 from cflkit.engine.trainer import Trainer
@@ -16,9 +17,9 @@ def trainers(name: str, debug: bool = False) -> Sequence[Trainer]:
 
     Parameters
     ----------
-    name : {"auto", "lean", "stacked", "shared", "compiled"}
-        What is preferred: what is fastest on a CPU, the reference, lock-step (for a GPU), the shared layer, or
-        kernels in every precision.
+    name : {"auto", "lean", "stacked", "fused", "shared", "compiled"}
+        What is preferred: what is fastest on a CPU, the reference, lock-step (for a GPU), a program a client (for a
+        GPU with Triton), the shared layer, or kernels in every precision.
     debug : bool
         Use the reference alone, and name client, round and batch in any exception.
     """
@@ -28,6 +29,7 @@ def trainers(name: str, debug: bool = False) -> Sequence[Trainer]:
         "auto": [Shared(), DenseFactors(quick=True), Compiled(), Trainer(quick=True)],
         "lean": [Trainer()],
         "stacked": [Stacked(), Trainer()],
+        "fused": [Fused(), Stacked(), Trainer()],
         "shared": [Shared(always=True), Trainer()],
         "compiled": [Compiled(always=True), Trainer()],
     }[name]

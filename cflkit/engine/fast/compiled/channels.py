@@ -29,8 +29,8 @@ from llvmlite import ir
 
 from cflkit.engine.fast.compiled import kernels
 from cflkit.engine.fast.compiled.kernels import Buffer, Kernel, pool, through, tiles
-from cflkit.engine.fast.compiled.plan import Conv, Plan, Shape
 from cflkit.engine.fast.compiled.writing import Code, Function, Sum
+from cflkit.engine.fast.plan import Conv, Plan, Shape
 
 
 # ---------------------------------------------------------------------- where numbers lie

@@ -30,8 +30,8 @@ from functools import partial
 
 from llvmlite import ir
 
-from cflkit.engine.fast.compiled.plan import Conv, Dense, Plan, Shape
 from cflkit.engine.fast.compiled.writing import I32, Code, Function, Int, Sum
+from cflkit.engine.fast.plan import Conv, Dense, Plan, Shape
 
 LINE = 64  # numbers to which the start of a buffer is rounded up
 

@@ -30,7 +30,8 @@ import torch
 from torch import Tensor
 
 from cflkit.checks import require
-from cflkit.engine.fast.compiled.plan import Dense, Plan
+from cflkit.engine.fast import plan as plans
+from cflkit.engine.fast.plan import Dense, Plan
 
 VERSION = "0.50.0"  # of llvmlite, whose interface changes from one to the next
 _p, _i = ctypes.c_void_p, ctypes.c_int64
@@ -138,7 +139,7 @@ def key(plan: Plan, dtype: torch.dtype, machine: Machine) -> str:
 
     text = repr((plan, dtype, machine, VERSION, binding.llvm_version_info))
     digest = hashlib.sha256(text.encode())
-    for file in sorted(Path(__file__).parent.glob("*.py")):
+    for file in [*sorted(Path(__file__).parent.glob("*.py")), Path(plans.__file__)]:
         digest.update(file.read_bytes())
     return digest.hexdigest()
 

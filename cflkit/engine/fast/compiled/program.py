@@ -15,9 +15,9 @@ from llvmlite import ir
 
 from cflkit.engine.fast.compiled import channels, kernels, winograd
 from cflkit.engine.fast.compiled.kernels import Buffer, Kernel
-from cflkit.engine.fast.compiled.plan import Conv, Dense, Plan
 from cflkit.engine.fast.compiled.winograd import Planes
 from cflkit.engine.fast.compiled.writing import I32, I64, POINTER, Code, Function, Int, Sum
+from cflkit.engine.fast.plan import Conv, Dense, Plan
 
 WIDEST = 64  # bytes of the widest vector; up to a quarter of its images go one by one where whole groups leave them
 

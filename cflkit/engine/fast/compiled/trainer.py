@@ -2,29 +2,19 @@
 
 from collections.abc import Callable
 from functools import partial
-from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from cflkit.engine.fast.compiled.library import Kernels, kernels_of, missing, say_missing
-from cflkit.engine.fast.compiled.plan import Conv, Dense, Plan, Shape, plan_of
+from cflkit.engine.fast.plan import Conv, Dense, Shape, plan_for
 from cflkit.engine.rows import Dense as DenseRows
 from cflkit.engine.rows import row
 from cflkit.engine.trainer import Trainer, Work
 from cflkit.models.flat import Model
 
 LARGE = 2**20  # weights of a dense layer from which a step is bound by moving them, which PyTorch does as well
-_plans: WeakKeyDictionary[Model, dict[Shape, Plan | None]] = WeakKeyDictionary()
-
-
-def plan_for(model: Model, shape: Shape) -> Plan | None:
-    """The plan of a model for images of `shape`, read once."""
-    found = _plans.setdefault(model, {})
-    if shape not in found:
-        found[shape] = plan_of(model.module, shape)
-    return found[shape]
 
 
 def kernels_for(model: Model, shape: Shape, always: bool = False) -> Kernels | None:

@@ -42,8 +42,8 @@ from llvmlite import ir
 
 from cflkit.engine.fast.compiled import channels, kernels
 from cflkit.engine.fast.compiled.kernels import LINE, Buffer, Kernel, pool, through, tiles
-from cflkit.engine.fast.compiled.plan import Conv
 from cflkit.engine.fast.compiled.writing import Function, Sum
+from cflkit.engine.fast.plan import Conv
 
 POINTS = tuple(map(Fraction, ("0", "1", "-1", "1/2", "-1/2", "2", "-2")))  # the last point is infinite
 ONE = 1  # where the point 1 stands: a constant in its plane is added to every output

@@ -10,13 +10,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
+from weakref import WeakKeyDictionary
 
 from torch import nn
+
+from cflkit.models.flat import Model
 
 Shape = tuple[int, int, int]
 FILTERS = 16  # numbers in the widest vector
 POOLS: dict[type, Literal["max", "mean"]] = {nn.MaxPool2d: "max", nn.AvgPool2d: "mean"}
 TILES = {3: 4, 5: 4}  # how many outputs in a row share their products with a kernel of so many columns
+
+_plans: "WeakKeyDictionary[Model, dict[Shape, Plan | None]]" = WeakKeyDictionary()
 
 
 @dataclass(frozen=True)
@@ -138,6 +143,14 @@ class Plan:
     def wide(self) -> bool:
         """Whether channels go into the lanes for all images: their filters fill whole vectors."""
         return self.near and all(layer.filters % FILTERS == 0 for layer in self.convolutions)
+
+
+def plan_for(model: Model, shape: Shape) -> Plan | None:
+    """The plan of a model for images of `shape`, read once."""
+    found = _plans.setdefault(model, {})
+    if shape not in found:
+        found[shape] = plan_of(model.module, shape)
+    return found[shape]
 
 
 def plan_of(module: nn.Module, shape: Shape) -> Plan | None:

@@ -1,0 +1,125 @@
+"""The explorer of runs, round by round (an extension): the directive ``{explorer}``, and the numbers it draws.
+
+A page without JavaScript shows the list of tables. ``explorer.js`` makes a choice of the list, and loads a table's
+runs as a script of their own, because a page that is opened from a disk may load scripts and nothing else.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+from docutils import nodes
+from docutils.statemachine import StringList
+from sphinx.util.docutils import SphinxDirective
+
+from cflkit.workbook import places
+from cflkit.workbook.claims import evidence, ledger
+from cflkit.workbook.runs import records, results
+from cflkit.workbook.show import canvas
+
+FOLDER = Path("_static", "explorer")  # in the built book: a script for each table
+MEGABYTES = 4e-6  # of a number in single precision
+SHOWN = 12  # rows of a table, until a reader asks for more
+
+MARKUP = """<form class="ex-knobs" hidden>
+<label>Table <select name="table"></select></label>
+<label>Across <select name="across"><option value="rounds">rounds</option>
+<option value="traffic">megabytes sent</option></select></label>
+<label>Scale <select name="scale"><option value="whole">0 to 100%</option>
+<option value="zoom">what is there</option></select></label>
+<span><button type="button" name="main">Main rows</button>
+<button type="button" name="all">All rows</button></span></form>
+<p class="cfl-live" aria-live="polite"></p><div class="ex-chart"></div><p class="ex-link"></p>
+<div class="ex-rows" tabindex="0" role="region" aria-label="Rows of the table" hidden></div>"""
+
+
+def tables(folder: Path = records.FOLDER) -> dict[str, list[ledger.Row]]:
+    """Rows that have runs, of every table of scores in percent, by the table's name."""
+    found = {}
+    with results.unchanged():
+        for name, spec in ledger.tables().items():
+            if spec["metric"] not in results.PLAIN:
+                rows = [row for row in ledger.rows(name, folder) if row.measured]
+                if rows := [row for row in rows if row.measured.values(row.metric)]:
+                    found[name] = rows
+    return found
+
+
+def data(name: str, rows: list[ledger.Row]) -> dict:
+    """What is drawn of a table, as JSON has it: rows, and the places of those that are drawn at first."""
+    metric, drawn, lines = ledger.tables()[name]["metric"], Counter(), []
+    for row in rows:
+        colour = colour_of(row.name)
+        lines.append({
+            "name": row.name, "printed": row.printed, "colour": colour, "dash": drawn[colour],
+            "ari": row.measured.percent("ari"), "diverged": any(map(results.diverged, row.measured.runs)),
+            "runs": [curve(run, row.metric) for run in row.measured.runs],
+        })  # fmt: skip
+        drawn[colour] += 1
+    grey = [row["colour"] == "cfl" and not row["name"].startswith("oracle") for row in lines]
+    first = sorted(range(len(lines)), key=lambda at: (grey[at], lines[at]["printed"] is None))[:SHOWN]
+    return {"name": name, "score": "F1" if "f1" in metric else "Accuracy", "first": sorted(first), "rows": lines}
+
+
+def colour_of(row: str) -> str:
+    """Name a row's colour as ``book.css`` does: that of the figures, which is grey for what has none of its own."""
+    mine = (canvas.look(row) or (canvas.OTHER, ""))[0]
+    return next(name for name, (own, _) in canvas.LOOKS.items() if own == mine).lower().replace("-", "")
+
+
+def curve(run: dict, metric: str) -> dict:
+    """The rounds in which a run was scored, megabytes sent until then (down and up), and the score in percent."""
+    sent, points = 0, []
+    for row in run["rounds"]:
+        sent += row["down"] + row["up"]
+        if row.get(metric) is not None:
+            points.append((row["round"], round(MEGABYTES * sent, 2), round(100 * row[metric], 4)))
+    rounds, traffic, score = zip(*points, strict=True)
+    return {"seed": run["seed"], "rounds": rounds, "traffic": traffic, "score": score}
+
+
+def listing(names: list[str]) -> Iterator[str]:
+    """The tables by paper, each a link to its page of results, in MyST."""
+    for paper, title in {"ours": "The comparison", **evidence.CHAPTERS}.items():
+        own = {name: spec["title"].removeprefix("The comparison: ") for name, spec in ledger.tables().items()
+               if spec["paper"] == paper and name in names}  # fmt: skip
+        yield f"- {title}"
+        yield from (f"  - [{said[0].upper()}{said[1:]}](table-{name})" for name, said in own.items())
+
+
+class Explorer(SphinxDirective):
+    """The choice of tables, and the place of the chart."""
+
+    def run(self) -> list[nodes.Node]:
+        """Return the list of tables amid what the script fills."""
+        whole, links = nodes.container(classes=["ex"]), nodes.container(classes=["ex-list"])
+        self.state.nested_parse(StringList(list(listing(list(tables())))), 0, links)
+        whole += [nodes.raw("", MARKUP, format="html"), links]
+        self.env.metadata[self.env.docname]["explorer"] = "../" * self.env.docname.count("/") + FOLDER.as_posix()
+        return [whole]
+
+
+def load(app, page: str, template: str, context: dict, doctree: nodes.document | None) -> None:
+    """Give script and style to the page of the explorer (event "html-page-context")."""
+    if where := app.env.metadata.get(page, {}).get("explorer"):
+        app.add_css_file("explorer.css")
+        app.add_js_file("explorer.js", loading_method="defer", **{"data-runs": where})
+
+
+def write(app, error: Exception | None) -> None:
+    """Write the runs of every table beside the built pages (event "build-finished")."""
+    if error is None and app.builder.format == "html":
+        folder = Path(app.outdir, FOLDER)
+        places.need_folder("explorer", folder)
+        for name, rows in tables().items():
+            with places.atomic_write(folder / f"{name}.js") as part:
+                part.write_text(f"explorer.take({json.dumps(data(name, rows), separators=(',', ':'))})\n", "utf-8")
+
+
+def setup(app) -> dict:
+    """Make the directive known."""
+    app.add_directive("explorer", Explorer)
+    app.connect("html-page-context", load)
+    app.connect("build-finished", write)
+    return {"parallel_read_safe": True}
