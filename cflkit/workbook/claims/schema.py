@@ -37,7 +37,8 @@ from cflkit.workbook.runs.scores import METRICS, MODELS
 CHAPTERS = ("mdicfl", "fesem", "stocfl", "lcfed", "fedcg")
 PACKED = ("femnist", "sign", "svhn_sample")  # data sets that are read from a .npz of that name
 LISTS = ("left_out", "corrections")
-OWN = {"rounds": Count, "participation": Fraction, "lr": Positive}  # what a label of a protocol may have for itself
+# what a label of a protocol may have for itself
+OWN = {"rounds": Count, "participation": Fraction, "lr": Positive, "finetune": Natural}
 
 
 @contextmanager

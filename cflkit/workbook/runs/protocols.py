@@ -15,7 +15,7 @@ from typing import Any, Literal
 import torch
 
 from cflkit import methods, rng
-from cflkit.checks import Checked, Count, Fraction, hints, known, parameters, require
+from cflkit.checks import Checked, Count, Fraction, Natural, hints, known, parameters, require
 from cflkit.data import builders as federation
 from cflkit.data import images
 from cflkit.data.federation import Federation
@@ -44,6 +44,8 @@ class Setting(Checked):
         Share of the clients that is sampled in a round.
     evaluate_every, personal_every : int
         Rounds between scores, and between those of personal models.
+    finetune : int
+        Steps that each client trains the model that serves it before it is scored.
     dtype : {"float32", "float64"}
         Precision.
     """
@@ -53,6 +55,7 @@ class Setting(Checked):
     participation: Fraction = 1.0
     evaluate_every: Count = 1
     personal_every: Count | None = None
+    finetune: Natural = 0
     dtype: Literal["float32", "float64"] = "float32"
 
 
