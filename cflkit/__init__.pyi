@@ -13,6 +13,7 @@ from cflkit.methods import CFL as CFL
 from cflkit.methods import FLUX as FLUX
 from cflkit.methods import IFCA as IFCA
 from cflkit.methods import MDICFL as MDICFL
+from cflkit.methods import PACFL as PACFL
 from cflkit.methods import CGPFLLike as CGPFLLike
 from cflkit.methods import Ditto as Ditto
 from cflkit.methods import FedAvg as FedAvg
@@ -20,11 +21,14 @@ from cflkit.methods import FedCG as FedCG
 from cflkit.methods import FedDANE as FedDANE
 from cflkit.methods import FedDist as FedDist
 from cflkit.methods import FedDrift as FedDrift
+from cflkit.methods import FedEM as FedEM
 from cflkit.methods import FedFomo as FedFomo
 from cflkit.methods import FedGroup as FedGroup
 from cflkit.methods import FedPer as FedPer
 from cflkit.methods import FedProx as FedProx
+from cflkit.methods import FedRC as FedRC
 from cflkit.methods import FedSGD as FedSGD
+from cflkit.methods import FedSoft as FedSoft
 from cflkit.methods import FeSEM as FeSEM
 from cflkit.methods import LCFed as LCFed
 from cflkit.methods import LocalOnly as LocalOnly

@@ -109,6 +109,7 @@ def every(digits):
     yield federation.dirichlet(digits, clients=10, alpha=0.5, **common)
     yield federation.dirichlet(digits, clients=10, alpha=3, convention="total", samples_per_client=40)
     yield federation.graded(digits, skew="rotation", samples_per_client=30, **common)
+    yield federation.dosed(digits, shift="concept", strength=0.5, clients=8, samples_per_client=30, **common)
 
 
 def test_config_rebuilds_every_federation(digits):

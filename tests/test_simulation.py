@@ -251,7 +251,8 @@ def test_permuting_clients_permutes_results(variant, fed, settings_of_a_run):
                 torch.testing.assert_close(a.memory.get(name, client), b.memory.get(name, i), rtol=0, atol=1e-10)
 
 
-ASK_OTHERS = {"feddane", "fesem", "fedgroup", "robust", "lcfed", "feddrift"}  # by design: also unscheduled ones
+# by design: also clients beside the schedule's
+ASK_OTHERS = {"feddane", "fesem", "fedgroup", "robust", "lcfed", "feddrift", "pacfl"}
 
 
 @every_method

@@ -11,12 +11,13 @@ clusters have those of :class:`~cflkit.data.base.Clustered` besides.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
+import torch
 
-from cflkit.checks import Count, Natural, Some, declared, distinct, known, require
+from cflkit.checks import Count, Natural, Some, Unit, declared, distinct, known, require
 from cflkit.data import images as pictures
 from cflkit.data.base import Alpha, Builder, Clustered, deal_domains
 from cflkit.data.domains import Atlas, Domain, join, shift
@@ -237,6 +238,60 @@ class Dirichlet(Builder):
         return self.unclustered(atlas, deal(strata, law, size, False, self.seed))
 
 
+GROUPS, SKEWED = 4, 0.1  # groups of clients; Dirichlet's alpha of label shares at full strength
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dosed(Builder):
+    """One shift at a strength between none and full; clients come in four groups, group by group.
+
+    Attributes
+    ----------
+    shift : str
+        What differs. "rotation": group g = 0, ..., 3 sees images turned by ``60 g strength`` degrees. "renamed":
+        groups 1 to 3 exchange labels in pairs, each in pairs of its own, ``strength`` saying which share of the
+        classes. "concept": group g sees that share of the classes, the first ones, turned by 90 g degrees.
+        "shares": no groups; a client's label law is ``strength`` parts of Dir(0.1, ..., 0.1), the rest uniform.
+    strength : float
+        How much: at 0 all clients draw from one distribution, which is then the only true cluster.
+    """
+
+    name = "dosed"
+    test: Literal["cluster", "all"] = "cluster"
+    shift: Literal["rotation", "renamed", "concept", "shares"]
+    strength: Unit
+    clients: Count
+    samples_per_client: Count
+
+    def make(self, images):
+        size = self.samples_per_client
+        if self.shift == "shares":
+            atlas = Atlas(images)
+            strata = atlas.by_label(0, self.rows(images))
+            drawn = laws(SKEWED, "per_class", len(strata), self.clients, self.seed)
+            mixed = [self.strength * law + (1 - self.strength) / len(strata) for law in drawn]
+            return self.unclustered(atlas, deal(strata, mixed, size, False, self.seed))
+        ok = self.clients % GROUPS == 0
+        require(ok, "clients", self.clients, f"a multiple of the {GROUPS} groups")
+        shown = [self.domain(images.classes, g) for g in range(GROUPS)]
+        made = deal_domains(self, Atlas(images, shown), [self.clients // GROUPS] * GROUPS, size)
+        _, same = np.unique([shown.index(domain) for domain in shown], return_inverse=True)
+        return replace(made, cluster=torch.from_numpy(same)[made.cluster])
+
+    def domain(self, classes: int, g: int) -> Domain:
+        """Return what group `g` sees."""
+        if self.shift == "rotation":
+            return Domain(60 * g * self.strength)
+        if self.shift == "concept":
+            turned = tuple(range(round(self.strength * classes)))
+            return Domain(90 * g, turned=turned) if turned else Domain()
+        # y and 2 g - 1 - y are a pair; another odd number on the left makes pairs that are all others
+        pairs = [(y, (2 * g - 1 - y) % classes) for y in range(classes) if y < (2 * g - 1 - y) % classes]
+        swapped = dict(pairs[: round(self.strength * len(pairs))]) if g else {}
+        swapped |= {b: a for a, b in swapped.items()}
+        return Domain(relabel=tuple(swapped.get(y, y) for y in range(classes)))
+
+
 @dataclass(frozen=True, kw_only=True)
 class ByUser(Builder):
     """One client per writer or person, of images that know their `user`.
@@ -338,11 +393,11 @@ class ByUser(Builder):
 BUILDERS: dict[str, type[Builder]] = {
     builder.name: builder
     for builder in (Rotated, Shifted, Swapped, Pathological, Hybrid, MultiSource, Graded, Mixed, PathologicalN,
-                    Dirichlet, ByUser)
+                    Dirichlet, Dosed, ByUser)
 }  # fmt: skip
 rotated, shifted, swapped, pathological = Rotated.of, Shifted.of, Swapped.of, Pathological.of
 hybrid, multi_source, graded, mixed = Hybrid.of, MultiSource.of, Graded.of, Mixed.of
-pathological_n, dirichlet, by_user = PathologicalN.of, Dirichlet.of, ByUser.of
+pathological_n, dirichlet, dosed, by_user = PathologicalN.of, Dirichlet.of, Dosed.of, ByUser.of
 
 
 def build(config: dict) -> Federation:

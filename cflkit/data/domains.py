@@ -26,6 +26,7 @@ class Domain:
     relabel: tuple[int, ...] | None = None  # the new label of each old one
     labels: tuple[int, ...] | None = None  # the (old) labels it holds; None: all
     source: int | None = None  # the dataset it holds, where several were joined
+    turned: tuple[int, ...] | None = None  # the (old) labels whose images are turned; None: all
 
 
 def shift(images: Images, by: int) -> Domain:
@@ -40,7 +41,10 @@ class Atlas:
         self.images, self.domains, self.tag = images, domains, tag
         self.n, self.y = len(images.y), images.y.numpy()
         self.relabel = np.array([d.relabel or range(images.classes) for d in domains])
-        self.angles, self.copy = np.unique([d.degrees % 360 for d in domains], return_inverse=True)
+        degrees = [[d.degrees % 360 if d.turned is None or y in d.turned else 0 for y in range(images.classes)]
+                   for d in domains]  # fmt: skip
+        self.angles, copy = np.unique(degrees, return_inverse=True)
+        self.copy = copy.reshape(len(domains), images.classes)  # which angle, by domain and label
         height, width = images.x.shape[2:]
         odd = [float(a) for a in self.angles if a % 180]
         fits = height == width or not odd
@@ -71,7 +75,7 @@ class Atlas:
         """Make pixels, once for each (rotation, image) that occurs."""
         ids = np.concatenate(sets)
         domain, row = np.divmod(ids, self.n)
-        shown, index = np.unique(self.copy[domain] * self.n + row, return_inverse=True)
+        shown, index = np.unique(self.copy[domain, self.y[row]] * self.n + row, return_inverse=True)
         pool = [rotate(self.images.x[torch.from_numpy(shown[shown // self.n == c] % self.n)], float(angle))
                 for c, angle in enumerate(self.angles)]
         tag = self.tag[row] if self.tag is not None else domain if len(self.domains) > 1 else None

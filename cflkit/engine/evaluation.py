@@ -5,6 +5,8 @@ Each distinct pair (model, test set) is passed through the network once, however
 
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
@@ -13,11 +15,14 @@ from torch import Tensor
 from cflkit.checks import require
 from cflkit.data.federation import Federation
 from cflkit.engine import metrics
-from cflkit.engine.clients import IMAGES_AT_ONCE, Pixels
+from cflkit.engine.clients import IMAGES_AT_ONCE, Data, Pixels
+from cflkit.engine.local import Local
+from cflkit.engine.memory import ChunkMemory
 from cflkit.engine.network import Network
-from cflkit.engine.rows import Pick, Rows
+from cflkit.engine.rows import Mixed, Part, Pick, Rows
 from cflkit.models.flat import Model
 
+Served = Pick | Mixed | Rows | Tensor  # one model a client
 Predict = Callable[..., Tensor]  # with the domains as well, where a method is told them
 SHARED_TESTS = ("cluster", "all", "users")  # kinds of test sets that are not made of the client's own images
 LARGE = 1e4  # outputs of a network that learns stay far below; a softmax of larger ones is all or nothing
@@ -51,32 +56,52 @@ class Scorer:
         self.diverged = False  # whether a model has given values beyond LARGE, or not finite
         self.label_counts = federation.label_counts().numpy()
 
-    @torch.no_grad()
     def confusion(self, vector: Tensor, test_set: int) -> np.ndarray:
         """Confusion matrix (C, C), rows true and columns predicted, of one model on one test set."""
-        test, classes = self.federation.test, self.federation.classes
-        index, y = test.rows(test_set)
+        return self._confusion(self.logits(vector, test_set), test_set)
+
+    def _confusion(self, scores: Tensor, test_set: int) -> np.ndarray:
+        """The same of what has been predicted (n, C)."""
+        y, classes = self.federation.test.rows(test_set)[1], self.federation.classes
+        guess = scores.argmax(1).cpu()
+        return torch.bincount(y * classes + guess, minlength=classes**2).reshape(classes, classes).numpy()
+
+    @torch.no_grad()
+    def logits(self, vector: Tensor, test_set: int) -> Tensor:
+        """What one model says (n, C) of one test set."""
+        test = self.federation.test
+        index = test.rows(test_set)[0]
         pieces = [index.split(IMAGES_AT_ONCE)]
         if self.told:
             pieces.append(test.take([test_set]).tag.to(self.pixels.device).split(IMAGES_AT_ONCE))
         logits = torch.cat([self.predict(self.model, vector, self.pixels(test.pool[i]), *domain)
                             for i, *domain in zip(*pieces, strict=True)])  # fmt: skip
         self.diverged |= not bool((logits.abs() <= LARGE).all())  # which not-a-number is not, either
-        guess = logits.argmax(1).cpu()
-        return torch.bincount(y * classes + guess, minlength=classes**2).reshape(classes, classes).numpy()
+        return logits
 
-    def confusions(self, served: Pick | Rows | Tensor, clients: Tensor) -> np.ndarray:
+    def confusions(self, served: Served, clients: Tensor) -> np.ndarray:
         """One confusion matrix a client (m, C, C) of the model that serves it, on its own test set."""
-        ok = isinstance(served, Pick | Rows | Tensor) and len(served) == len(clients)
-        require(ok, "models that are served", served, f"a tensor, Rows or Pick of {len(clients)}, one a client")
+        ok = isinstance(served, Served) and len(served) == len(clients)
+        require(ok, "models that are served", served, f"a tensor, Rows, Pick or Mixed, {len(clients)} long")
         sets = self.federation.test_of[clients].tolist()
+        if isinstance(served, Mixed):
+            return self._mixed(served, sets)
         if not isinstance(served, Pick):
             return np.stack([self.confusion(v, s) for v, s in zip(served, sets, strict=True)])
         pairs = list(zip(served.index.tolist(), sets, strict=True))
         once = {(k, s): self.confusion(served.table[k], s) for k, s in sorted(set(pairs))}
         return np.stack([once[pair] for pair in pairs])
 
-    def score(self, served: Pick | Rows | Tensor, clients: Tensor) -> dict[str, float]:
+    def _mixed(self, served: Mixed, sets: list[int]) -> np.ndarray:
+        """The same of mixtures: each model looks at a test set once, and every client weighs what they say."""
+        shares, found = served.shares.to(served.table), {}
+        for s in sorted(set(sets)):
+            said = torch.stack([self.logits(vector, s).softmax(1) for vector in served.table])
+            for i in (i for i, mine in enumerate(sets) if mine == s):
+                found[i] = self._confusion(torch.einsum("k,knc->nc", shares[i], said), s)
+        return np.stack([found[i] for i in range(len(sets))])
+
+    def score(self, served: Served, clients: Tensor) -> dict[str, float]:
         """Score the clients on both axes.
 
         Returns
@@ -103,6 +128,24 @@ class Scorer:
         return scores
 
 
+def serve(method, server: dict, clients: Tensor, net: Network, finetune: int = 0) -> Served | None:
+    """The models that serve clients, each trained for `finetune` steps on its client's own images first.
+
+    Nothing is kept: what comes back is scored and forgotten ("FTFA", Cheng, Chadha, Duchi 2021).
+    """
+    served = method.serve(server, clients, net)
+    if served is None or not finetune:
+        return served
+    require(not isinstance(served, Mixed), "finetune", finetune, "0 for a method that serves mixtures of models")
+    models = served if isinstance(served, Pick | Tensor) else served.dense()
+    return net.call(clients, partial(_finetuned, finetune), per_client={"model": models})["model"]
+
+
+def _finetuned(steps: int, down: dict, memory: ChunkMemory, data: Data, local: Local) -> dict[str, Part]:
+    """The client's part: train what serves it."""
+    return {"model": local.sgd(down["model"], data, optimiser=replace(local.optimiser, steps=steps))}
+
+
 class Scoring:
     """Which rounds are scored, and on whom.
 
@@ -122,12 +165,14 @@ class Scoring:
         Score personal models every so many rounds; only after the last if None.
     last : int
         The last round.
+    finetune : int
+        Steps that each client trains the model that serves it before this is scored.
     """
 
     def __init__(self, method, scorer: Scorer, groups: dict[str, Tensor], sample: Tensor, every: int,
-                 personal_every: int | None, last: int):  # fmt: skip
+                 personal_every: int | None, last: int, finetune: int = 0):  # fmt: skip
         self.method, self.scorer, self.groups, self.sample = method, scorer, groups, sample
-        self.every, self.personal_every, self.last = every, personal_every, last
+        self.every, self.personal_every, self.last, self.finetune = every, personal_every, last, finetune
         self.of_clients: dict[str, tuple[Tensor, np.ndarray]] = {}  # accuracies when last scored
 
     def __call__(self, t: int, server: dict, network: Callable[[int], Network]) -> dict:
@@ -154,7 +199,7 @@ class Scoring:
         never_run = self.last + 1  # what scoring draws, no round of training draws; every score draws the same
         for prefix, group in groups.items():
             if len(group):
-                served = self.method.serve(server, group, network(never_run))
+                served = serve(self.method, server, group, network(never_run), self.finetune)
                 if served is not None:
                     row |= self._scores(prefix, served, group)
         shared = self.method.shared(server)
@@ -164,7 +209,7 @@ class Scoring:
             row["global_accuracy"] = float(metrics.accuracy(confusion))
         return row
 
-    def _scores(self, prefix: str, models: Pick | Rows | Tensor, clients: Tensor) -> dict[str, float]:
+    def _scores(self, prefix: str, models: Served, clients: Tensor) -> dict[str, float]:
         scores = self.scorer.score(models, clients)
         self.of_clients[f"{prefix}accuracy"] = clients, self.scorer.latest
         return {prefix + name: value for name, value in scores.items()}

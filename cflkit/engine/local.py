@@ -8,12 +8,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cflkit import rng
 from cflkit.checks import require
 from cflkit.data.federation import Samples
-from cflkit.engine.clients import Data, Pixels
+from cflkit.engine.clients import IMAGES_AT_ONCE, Data, Pixels
 from cflkit.engine.rows import Part, Pick, Rowwise
 from cflkit.engine.sgd import SGD, Prox, cross_entropy
 from cflkit.engine.trainer import Trainer, Work, covered
@@ -50,6 +51,7 @@ class Local:
         objective: Callable[[nn.Module, Tensor, Tensor], Tensor] = cross_entropy,
         optimiser: SGD | None = None,
         model: Model | None = None,
+        weights: Sequence[Tensor] | None = None,
     ) -> Part:
         """Train from `start` on each client's data.
 
@@ -69,11 +71,13 @@ class Local:
             In place of the run's.
         model : Model, optional
             In place of the run's.
+        weights : sequence of m Tensors (n_i,), optional
+            Weight q of each image: a batch's loss is the mean of q times the cross-entropy (mixtures' M-step).
 
         Raises
         ------
         ValueError
-            If vectors are not of the model's length, or neither one nor m.
+            If vectors are not of the model's length, or neither one nor m; for weights of another objective.
 
         Returns
         -------
@@ -88,12 +92,16 @@ class Local:
             covered(model, term.span)  # refuses a span that cuts a parameter, whichever trainer runs
         if shift is not None:
             _need_vectors("shift", shift, len(data), model)
+        if weights is not None:
+            require(objective is cross_entropy, "objective", objective, "the cross-entropy with weights")
+            given = list(map(len, weights))
+            require(given == data.sizes.tolist(), "len(weights)", given, f"{data.sizes.tolist()}, one an image")
         batches = [
             optimiser.batches(int(n), rng.generator(self.seed, self.round, client, "batches"))
             for n, client in zip(data.sizes, data.clients, strict=True)
         ]
         keys = (self.seed, self.round)
-        work = Work(model, data, start, optimiser, batches, prox, shift, objective, keys)
+        work = Work(model, data, start, optimiser, batches, prox, shift, objective, keys, weights)
         return self._trainer(work).train(work)
 
     def steps(self, data: Data) -> Tensor:
@@ -104,6 +112,15 @@ class Local:
         """Mean cross-entropy (m, K) of each of K models (K, P) on each client's training data."""
         work = Work(self.model, data, models, self.optimiser)
         return self._trainer(work).losses(work)
+
+    def image_losses(self, models: Tensor, data: Data) -> list[Tensor]:
+        """Cross-entropy (K, n_i) of each of K models (K, P) on every single training image, client by client."""
+        with torch.no_grad():
+            return [self._image_losses(models, *data[i]) for i in range(len(data))]
+
+    def _image_losses(self, models: Tensor, x: Tensor, y: Tensor) -> Tensor:
+        logits = [torch.cat([self.model.forward(w, part) for part in x.split(IMAGES_AT_ONCE)]) for w in models]
+        return torch.stack([F.cross_entropy(z, y, reduction="none") for z in logits])
 
     def gradient(self, at: Rowwise, data: Data) -> Part:
         """Full-batch gradient (m, P) of each client's mean loss at `at`; zero on what is not trained."""

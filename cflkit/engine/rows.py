@@ -47,6 +47,25 @@ class Pick:
         return self.table[self.index]
 
 
+@dataclass(frozen=True)
+class Mixed:
+    """Client i is served a mixture of all rows of a short table: the mean of what they predict.
+
+    Parameters
+    ----------
+    table : Tensor (K, P)
+        The models.
+    shares : Tensor (m, K)
+        Share of each client's mixture that each of them has; these sum to 1.
+    """
+
+    table: Tensor
+    shares: Tensor
+
+    def __len__(self) -> int:
+        return len(self.shares)
+
+
 Rowwise = Tensor | Pick  # (P,) shared by all clients, (m, P), or a Pick
 
 

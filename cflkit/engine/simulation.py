@@ -30,12 +30,12 @@ from cflkit.engine import fast, metrics, trial
 from cflkit.engine.checkpoint import Checkpoint, checksum, fingerprint
 from cflkit.engine.clients import Pixels
 from cflkit.engine.courier import Courier
-from cflkit.engine.evaluation import Scorer, Scoring
+from cflkit.engine.evaluation import Scorer, Scoring, Served, serve
 from cflkit.engine.history import History
 from cflkit.engine.local import Site
 from cflkit.engine.memory import Memory
 from cflkit.engine.network import Network, Task
-from cflkit.engine.rows import Pick, Rows
+from cflkit.engine.rows import Mixed, Pick
 from cflkit.engine.sgd import SGD
 from cflkit.models import Model, build
 
@@ -129,6 +129,9 @@ class Simulation(Checked):
         How many clients' personal models are scored, a fixed sample; 0 for none, and never more than there are.
     personal_every : int, optional
         Score those every so many rounds; only after the last round if None.
+    finetune : int
+        Steps that each client trains the model that serves it, on its own images, before it is scored; 0 for none.
+        FedAvg with it is "FedAvg + fine-tuning". What is learnt does not change.
     arrival : Tensor (N,) of int64, optional
         First round in which each client exists; all from the start if None. Whoever comes after the last round
         never trains, and is scored apart (``unseen_accuracy`` and so on).
@@ -167,6 +170,7 @@ class Simulation(Checked):
     evaluate_every: Count = 1
     personal_clients: Natural = 100
     personal_every: Count | None = None
+    finetune: Natural = 0
     arrival: Tensor | None = None
     start: History | None = None
     checkpoint: str | Path | None = None
@@ -196,6 +200,8 @@ class Simulation(Checked):
         method.check(self.task)
         done = len(self.start.rounds) - 1 if self.start else 0
         require(done <= self.rounds, "rounds", self.rounds, f"at least the {done} of the run that it goes on from")
+        own = self.finetune and not self._plain
+        require(not own, "finetune", self.finetune, f"0 for {method.name}, which predicts by more than a network")
         self.scorer, self.scoring = self._scoring()
         self.config = self._config(given)
 
@@ -256,7 +262,7 @@ class Simulation(Checked):
         scorer = Scorer(self.federation, self.model, self.method.predict, self.method.told)
         return scorer, Scoring(
             self.method, scorer, {"": seen, "unseen_": unseen}, torch.from_numpy(sample).sort().values,
-            self.evaluate_every, self.personal_every, self.rounds,
+            self.evaluate_every, self.personal_every, self.rounds, self.finetune,
         )  # fmt: skip
 
     def _config(self, model: str | Callable) -> dict:
@@ -281,6 +287,8 @@ class Simulation(Checked):
         }
         if self.start is not None:
             config["start"] = checksum([self.start.server, self.start.memory.state()])
+        if self.finetune:  # what was hashed before there was such a thing keeps its name
+            config["finetune"] = self.finetune
         return config if named else config | {"network": self._network["layers"]}
 
     # ------------------------------------------------------------------ the loop
@@ -386,24 +394,32 @@ class Simulation(Checked):
 
     def models(self, history: History, clients: Tensor | None = None, personal: bool = False) -> list[nn.Module]:
         """What :meth:`.History.models` gives."""
-        usual = type(self.method).predict.__qualname__ == "Method.predict"  # which is above this floor
-        require(usual, "method", self.method.name, "one that predicts by a network alone; this one does more")
         found = self._vectors(history, clients, personal)
+        usual = self._plain and not isinstance(found, Mixed)
+        require(usual, "method", self.method.name, "one that predicts by a network alone; this one does more")
         picked = found if isinstance(found, Pick) else Pick(found[:], torch.arange(len(found)))
         made = {k: self.model.bound(picked.table[k].clone()).eval() for k in set(picked.index.tolist())}
         return [made[k] for k in picked.index.tolist()]
+
+    @property
+    def _plain(self) -> bool:
+        """Whether a model is all that the method predicts with."""
+        return type(self.method).predict.__qualname__ == "Method.predict"  # which is above this floor
 
     def confusions(self, history: History, clients: Tensor | None = None) -> np.ndarray:
         """What :meth:`.History.confusions` gives."""
         clients = torch.arange(self.federation.clients) if clients is None else clients
         return self.scorer.confusions(self._vectors(history, clients, False), clients)
 
-    def _vectors(self, history: History, clients: Tensor | None, personal: bool) -> Pick | Rows | Tensor:
+    def _vectors(self, history: History, clients: Tensor | None, personal: bool) -> Served:
         """The vectors that serve clients at the end, or that they keep."""
         clients = torch.arange(self.federation.clients) if clients is None else clients
         net = self.network(self.rounds + 1, history.memory)  # as for scores
-        give, what = (self.method.personal, "personal models") if personal else (self.method.serve, "served models")
-        found = give(history.server, clients, net)
+        what = "personal models" if personal else "served models"
+        if personal:
+            found = self.method.personal(history.server, clients, net)
+        else:
+            found = serve(self.method, history.server, clients, net, self.finetune)
         require(found is not None, "method", self.method.name, f"one that has {what}")
         return found
 

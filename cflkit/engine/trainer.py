@@ -24,7 +24,7 @@ from cflkit.models.flat import Model
 class Work:
     """What a chunk of m clients is to do: train, or look at its data without training.
 
-    Model, data, optimiser, prox, shift and objective are as for :meth:`cflkit.engine.local.Local.sgd`.
+    Model, data, optimiser, prox, shift, objective and weights are as for :meth:`cflkit.engine.local.Local.sgd`.
 
     Attributes
     ----------
@@ -45,6 +45,7 @@ class Work:
     shift: Rowwise | None = None
     objective: Callable[[nn.Module, Tensor, Tensor], Tensor] = cross_entropy
     keys: tuple[int, int] = (0, 0)
+    weights: Sequence[Tensor] | None = None
 
     @cached_property
     def positions(self) -> list[list[Tensor]]:
@@ -56,8 +57,14 @@ class Work:
 
     @property
     def plain_loss(self) -> bool:
-        """Whether the loss is the cross-entropy, perhaps with proximal terms."""
-        return self.objective is cross_entropy
+        """Whether the loss is the mean cross-entropy, perhaps with proximal terms."""
+        return self.objective is cross_entropy and self.weights is None
+
+    def loss(self, module: nn.Module, x: Tensor, y: Tensor, i: int, batch: Tensor | slice) -> Tensor:
+        """Loss of client `i`'s `batch` of images and labels."""
+        if self.weights is None:
+            return self.objective(module, x[batch], y[batch])
+        return (F.cross_entropy(module(x[batch]), y[batch], reduction="none") * self.weights[i][batch]).mean()
 
     @property
     def steps(self) -> int:
@@ -123,8 +130,7 @@ class Trainer:
         with work.drawing(client):
             for b, batch in enumerate(work.positions[i]):
                 try:
-                    xb, yb = (x, y) if optimiser.batch_size is None else (x[batch], y[batch])
-                    loss = work.objective(module, xb, yb)
+                    loss = work.loss(module, x, y, i, slice(None) if optimiser.batch_size is None else batch)
                     if self.debug and not torch.isfinite(loss):
                         raise FloatingPointError(f"loss = {loss.item()}: must be finite")
                     gradient = torch.autograd.grad(loss, rule.parameters)

@@ -11,7 +11,7 @@ from cflkit.engine.clients import Data
 from cflkit.engine.local import Local
 from cflkit.engine.memory import ChunkMemory
 from cflkit.engine.network import Network, Task
-from cflkit.engine.rows import Part, Pick, Rows
+from cflkit.engine.rows import Mixed, Part, Pick, Rows
 from cflkit.models.flat import Model
 
 
@@ -63,8 +63,8 @@ class Method(Checked):
         """
         raise NotImplementedError(f"{self.name}.client: must be defined")
 
-    def serve(self, server: dict, clients: Tensor, net: Network) -> Pick | Rows | None:
-        """The model that the server would give each of `clients`; None for methods without any."""
+    def serve(self, server: dict, clients: Tensor, net: Network) -> Pick | Mixed | Rows | None:
+        """The model that the server would give each of `clients`, or a mixture; None for methods without any."""
         raise NotImplementedError(f"{self.name}.serve: must be defined")
 
     def personal(self, server: dict, clients: Tensor, net: Network) -> Rows | None:

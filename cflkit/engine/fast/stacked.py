@@ -12,7 +12,7 @@ of a network that is known not to wait for the processor is recorded once and re
 """
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import numpy as np
@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
 from cflkit.engine.rows import Dense, Pick, Rowwise
+from cflkit.engine.sgd import cross_entropy
 from cflkit.engine.trainer import Trainer, Work, descent, parameters_of
 from cflkit.models.flat import Model
 
@@ -37,7 +38,7 @@ class Stacked(Trainer):
         """Networks whose whole vector is trained, and that draw nothing; so none that keeps running statistics."""
         model = work.model
         plain = model.trainable == model.size and not model.draws
-        return plain and work.batches is not None and work.steps > 0 and work.plain_loss
+        return plain and work.batches is not None and work.steps > 0 and work.objective is cross_entropy
 
     def train(self, work: Work) -> Dense:
         """Ragged clients are padded: a padded image has weight 0 in its batch's mean.
@@ -126,15 +127,22 @@ def _images(work: Work, order: list[int]) -> tuple[Tensor, Tensor]:
     return tuple(pad(part, batch_first=True) for part in zip(*pairs, strict=True))
 
 
+def _numbers(tensors: Sequence[Tensor]) -> list[np.ndarray]:
+    """The same tensors (n_i,) as arrays, all moved in one transfer."""
+    return np.split(torch.cat(list(tensors)).cpu().numpy(), np.cumsum(list(map(len, tensors)))[:-1])
+
+
 def _batches(work: Work, order: list[int]) -> tuple[Tensor, Tensor]:
     """Of every step: positions (steps, m, width) of each client's batch, and each image's share in the mean."""
     m, width = len(order), max((len(b) for bs in work.batches for b in bs), default=0)
     position = np.zeros((work.steps, m, width), dtype=np.int64)
     share = np.zeros((work.steps, m, width))
+    weights = None if work.weights is None else _numbers(work.weights)
     for row, i in enumerate(order):
         for step, batch in enumerate(work.batches[i]):
             position[step, row, : len(batch)] = batch
-            share[step, row, : len(batch)] = 1 / len(batch)
+            weight = 1 if weights is None else weights[i][batch]
+            share[step, row, : len(batch)] = weight / len(batch)
     device, dtype = work.model.device, work.model.dtype
     return torch.from_numpy(position).to(device), torch.from_numpy(share).to(device, dtype)
 

@@ -28,7 +28,8 @@ from cflkit.models import networks
 from cflkit.workbook import places, strict
 
 PACKED = ("femnist", "sign", "svhn_sample")  # data sets that are read from a .npz of that name
-OWN = {"rounds": Count, "participation": Fraction, "lr": Positive}  # what a label of a protocol may have for itself
+# what a label of a protocol may have for itself
+OWN = {"rounds": Count, "participation": Fraction, "lr": Positive, "finetune": Natural}
 
 
 @dataclass(frozen=True)

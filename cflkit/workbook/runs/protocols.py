@@ -15,7 +15,7 @@ from typing import Any, Literal
 import torch
 
 from cflkit import methods, rng
-from cflkit.checks import Checked, Count, Fraction, hints, known, parameters, require
+from cflkit.checks import Checked, Count, Fraction, Natural, hints, known, parameters, require
 from cflkit.data import builders as federation
 from cflkit.data import images
 from cflkit.data.federation import Federation
@@ -38,6 +38,7 @@ class Setting(Checked):
     participation: Fraction = 1.0
     evaluate_every: Count = 1
     personal_every: Count | None = None
+    finetune: Natural = 0
     dtype: Literal["float32", "float64"] = "float32"
 
 

@@ -247,8 +247,8 @@ class Kernels:
         signatures = {"look": [_p] * 3 + [_i, _p, _p, _p, _i, _p], "back": [_p] * 3 + [_i, _p, _p, _i],
                       "pixels": [_p] * 3 + [_i, _p, _p, _i, _p]}  # fmt: skip
         if isinstance(plan.layers[-1], Dense):
-            signatures["slope"] = [_p] * 7 + [_i, real]
-            signatures["train"] = [_p] * 9 + [_i] + [real] * 3 + [_i, _i] + [_p] * 3 + [_i, _p]
+            signatures["slope"] = [_p] * 8 + [_i, real]
+            signatures["train"] = [_p] * 10 + [_i] + [real] * 3 + [_i, _i] + [_p] * 3 + [_i, _p]
         self._jit = binding.create_lljit_compiler(_target(machine))
         library = binding.JITLibraryBuilder().add_object_img(code).add_current_process()
         for each in signatures:
@@ -325,7 +325,8 @@ class Kernels:
         self._check(w, x, order, y)
         mine, passing, g, _ = self._arenas()
         g.zero_()
-        self._call["slope"](*_at(w, g, mine, passing, x, y, order), len(order), 1 / len(order))
+        q = torch.ones(len(order), dtype=self.dtype)
+        self._call["slope"](*_at(w, g, mine, passing, x, y, q, order), len(order), 1 / len(order))
         return g.clone() if self._sound(g) else self._plain.gradient(w, x, y)
 
     def train(
@@ -338,6 +339,7 @@ class Kernels:
         pulls: Sequence[tuple[float, Tensor, slice]] = (),
         shift: Tensor | None = None,
         out: Tensor | None = None,
+        weights: Tensor | None = None,
     ) -> Tensor:
         """Train from the vector `w` (P,), a step for each batch.
 
@@ -355,6 +357,8 @@ class Kernels:
             Added to every gradient.
         out : Tensor (P,), optional
             Where the trained vector goes, not `w` itself; a new one if None.
+        weights : Tensor (n,), optional
+            Weight of each image in its batch's mean; all 1 if None.
         """
         out = torch.empty_like(w) if out is None else out
         out.copy_(w)
@@ -376,12 +380,17 @@ class Kernels:
         spans = np.array([(span.start, span.stop) for *_, span in pulls], np.int64)
         strengths = np.array([strength for strength, *_ in pulls], f"f{self.dtype.itemsize}")
         by = w if shift is None else shift.contiguous()
+        q = torch.ones(len(y), dtype=self.dtype) if weights is None else weights.contiguous()
+        require(q.shape == y.shape and q.dtype == self.dtype, "weights", f"{len(q)} x {q.dtype}",
+                f"{len(y)} x {self.dtype}, one an image")
         self._call["train"](
-            *_at(out, m, g, mine, passing, x, y, order, bounds), len(batches), optimiser.lr, optimiser.momentum,
+            *_at(out, m, g, mine, passing, x, y, q, order, bounds), len(batches), optimiser.lr, optimiser.momentum,
             optimiser.weight_decay, optimiser.nesterov, len(pulls), *_at(where, spans, strengths),
             shift is not None, *_at(by),
         )  # fmt: skip
-        return out if self._sound(out) else self._plain.train(w, x, y, batches, optimiser, pulls, shift, out)
+        if self._sound(out):
+            return out
+        return self._plain.train(w, x, y, batches, optimiser, pulls, shift, out, weights)
 
     def _check(self, w: Tensor, x: Tensor, order: np.ndarray, y: Tensor | None = None) -> None:
         """Refuse what the kernels, which trust every address, would stumble over."""

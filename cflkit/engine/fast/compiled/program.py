@@ -68,17 +68,20 @@ def rows(code: Code, buffer: Buffer, name: str, out: bool) -> Function:
 
 
 def softmax(code: Code, classes: int, logits: Buffer, slopes: Buffer) -> Function:
-    """Write ``softmax(kept, passing, y, order, count, scale)``: derivatives of the cross-entropy by the logits.
+    """Write ``softmax(kept, passing, y, q, order, count, scale)``: derivatives of the cross-entropy by the logits.
 
-    `scale` is 1 over the images of the batch; lanes that are left over get 0.
+    `scale` is 1 over the images of the batch, `q` the weight of each image; lanes that are left over get 0.
     """
-    f = Function(code, "softmax", "ppppir")
-    kept, passing, y, order, count, scale = f.arguments
+    f = Function(code, "softmax", "pppppir")
+    kept, passing, y, q, order, count, scale = f.arguments
     whole = ir.VectorType(I64, code.lanes)
     labels, numbers = Sum(f, f.constant(0, whole)), [ir.Constant(I64, i) for i in range(code.lanes)]
+    shares = f.constant(0.0)
     for lane in range(code.lanes):
-        label = f.integer(y, _image(f, order, count, lane)).value
-        labels.set(f.b.insert_element(labels.get(), label, ir.Constant(I32, lane)))
+        image, place = _image(f, order, count, lane), ir.Constant(I32, lane)
+        labels.set(f.b.insert_element(labels.get(), f.integer(y, image).value, place))
+        shares = f.b.insert_element(shares, f.number(q, image), place)
+    shares = f.b.fmul(shares, f.all(scale))
     top = Sum(f, f.vector(kept, logits.at(0)))
     with f.loop(0, classes) as k:
         value = f.vector(kept, logits.at(k))
@@ -93,12 +96,12 @@ def softmax(code: Code, classes: int, logits: Buffer, slopes: Buffer) -> Functio
     for lane in range(code.lanes):
         last = f.b.insert_element(last, count.value, ir.Constant(I32, lane))
     real = f.b.icmp_signed("<", ir.Constant(whole, numbers), last)
-    zero, factor = f.constant(0.0), f.b.fdiv(f.all(scale), total.get())
+    zero, factor = f.constant(0.0), f.b.fdiv(shares, total.get())
     with f.loop(0, classes) as k:
         here = f.constant(0, whole)
         for lane in range(code.lanes):
             here = f.b.insert_element(here, f.whole(k), ir.Constant(I32, lane))
-        hit = f.b.select(f.b.icmp_signed("==", here, labels.get()), f.all(scale), zero)
+        hit = f.b.select(f.b.icmp_signed("==", here, labels.get()), shares, zero)
         slope = f.b.fsub(f.b.fmul(f.vector(passing, slopes.at(k)), factor), hit)
         f.put_vector(f.b.select(real, slope, zero), passing, slopes.at(k))
     return f.end()
@@ -481,20 +484,20 @@ def _training(code: Code, plan: Plan, stages: Stages, left: Stages | None) -> No
     differ = softmax(code, plan.outputs, *stages.logits)
 
     def groups(name: str, stages: Stages) -> Function:
-        """Write ``name(w, g, kept, passing, x, y, order, begin, end, scale)``: add the gradient of these images."""
-        f = Function(code, name, "pppppppiir")
-        w, g, kept, passing, x, y, order, begin, end, scale = f.arguments
+        """Write ``name(w, g, kept, passing, x, y, q, order, begin, end, scale)``: add these images' gradient."""
+        f = Function(code, name, "ppppppppiir")
+        w, g, kept, passing, x, y, q, order, begin, end, scale = f.arguments
         f.call(stages.pack, w, g, kept, passing)
         with f.loop(begin, end, code.lanes) as at:
             count, mine = f.least(end - at, code.lanes), f.at(order, at, I64)
             f.call(stages.read, kept, x, mine, count)
             f.call(stages.forward, w, g, kept, passing, count)
-            f.call(differ, kept, passing, y, mine, count, scale)
+            f.call(differ, kept, passing, y, q, mine, count, scale)
             f.call(stages.backward, w, g, kept, passing, count)
         f.call(stages.finish, w, g, kept, passing)
         return f.end()
 
-    slope = Function(code, "slope", "pppppppir", outside=True)
+    slope = Function(code, "slope", "ppppppppir", outside=True)
     *given, n, scale = slope.arguments
     most, apart = groups("groups", stages), left and groups("few", left)
     if apart is None:
@@ -511,14 +514,14 @@ def _training(code: Code, plan: Plan, stages: Stages, left: Stages | None) -> No
     slope.end()
 
     step, to_anchor, aside = update(code, plan.size), pull(code), shift(code, plan.size)
-    f = Function(code, "train", "ppppppppp" + "i" + "rrri" + "ippp" + "ip", outside=True)
-    w, m, g, kept, passing, x, y, order, bounds = f.arguments[:9]
-    steps, lr, momentum, decay, nesterov, pulls, anchors, spans, strengths, shifted, by = f.arguments[9:]
+    f = Function(code, "train", "pppppppppp" + "i" + "rrri" + "ippp" + "ip", outside=True)
+    w, m, g, kept, passing, x, y, q, order, bounds = f.arguments[:10]
+    steps, lr, momentum, decay, nesterov, pulls, anchors, spans, strengths, shifted, by = f.arguments[10:]
     with f.loop(0, steps) as s:
         begin, end = f.integer(bounds, s), f.integer(bounds, s + 1)
         count = f.b.sitofp((end - begin).value, code.number)
         scale = f.b.fdiv(f.constant(1.0, code.number), count)
-        f.call(slope, w, g, kept, passing, x, y, f.at(order, begin, I64), end - begin, scale)
+        f.call(slope, w, g, kept, passing, x, y, q, f.at(order, begin, I64), end - begin, scale)
         with f.when(pulls, ">", 0), f.loop(0, pulls) as p:
             anchor = f.b.inttoptr(f.integer(anchors, p).value, POINTER)
             begin, end = f.integer(spans, p * 2), f.integer(spans, p * 2 + 1)

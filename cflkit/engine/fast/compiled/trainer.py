@@ -11,6 +11,7 @@ from cflkit.engine.fast.compiled.library import Kernels, kernels_of, missing, sa
 from cflkit.engine.fast.plan import Conv, Dense, Shape, plan_for
 from cflkit.engine.rows import Dense as DenseRows
 from cflkit.engine.rows import row
+from cflkit.engine.sgd import cross_entropy
 from cflkit.engine.trainer import Trainer, Work
 from cflkit.models.flat import Model
 
@@ -84,9 +85,11 @@ class Compiled(Trainer):
         self.always = always
 
     def supports(self, work: Work) -> bool:
-        """Networks with a plan, the plain loss, and clients that have images."""
+        """Networks with a plan, the cross-entropy, and clients that have images."""
         code = self._code(work)
-        if code is None or not work.plain_loss or (len(work.data) and int(work.data.sizes.min()) == 0):
+        if code is None or work.objective is not cross_entropy:
+            return False
+        if len(work.data) and int(work.data.sizes.min()) == 0:
             return False
         dense = (layer for layer in code.plan.layers if isinstance(layer, Dense))
         return self.always or all(layer.inputs * layer.outputs < LARGE for layer in dense)
@@ -100,8 +103,8 @@ class Compiled(Trainer):
         pulls = [(term.weight, row(term.anchor, i), term.span or whole) for term in work.prox]
         shift = None if work.shift is None else row(work.shift, i)
         x, y = work.data[i]
-        start = row(work.start, i)
-        self._code(work).train(start, x, y, work.batches[i], work.optimiser, pulls, shift, out)
+        start, weights = row(work.start, i), work.weights and work.weights[i]
+        self._code(work).train(start, x, y, work.batches[i], work.optimiser, pulls, shift, out, weights)
 
     def losses(self, work: Work) -> Tensor:
         """Mean cross-entropy (m, K) of the K models ``work.start`` (K, P) on each client's images."""

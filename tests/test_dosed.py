@@ -1,0 +1,102 @@
+"""A shift at a strength: at its ends today's builders, between them more and more."""
+
+import numpy as np
+import pytest
+import torch
+
+from cflkit import federation
+from cflkit.data.builders import Dosed
+from cflkit.data.domains import rotate
+
+MANY = {"clients": 12, "samples_per_client": 24}
+STRENGTHS = (0, 0.25, 0.5, 0.75, 1)
+
+
+def made(digits, shift, strength):
+    return federation.dosed(digits, shift=shift, strength=strength, **MANY)
+
+
+def held(samples, i):
+    """Images and labels of a set."""
+    index, y = samples.rows(i)
+    return samples.pool[index], y
+
+
+def same(one, other, clients=range(12), ours=0):
+    """Require that clients hold the same as those `ours` later, and are tested on the same."""
+    for i in clients:
+        for part, a, b in (("train", i, i + ours), ("test", one.test_of[i], other.test_of[i + ours])):
+            for x, y in zip(held(getattr(one, part), int(a)), held(getattr(other, part), int(b)), strict=True):
+                assert torch.equal(x, y)
+
+
+@pytest.mark.parametrize("shift", ["rotation", "renamed", "concept"])
+def test_without_strength_all_groups_draw_from_the_images_as_they_are(digits, shift):
+    plain = federation.rotated(digits, degrees=(0,), clients=3, samples_per_client=24)
+    found = made(digits, shift, 0)
+    same(found, plain, range(3))
+    assert found.cluster.tolist() == [0] * 12
+    for group in range(1, 4):
+        assert all(torch.equal(a, b) for a, b in zip(held(found.test, group), held(plain.test, 0), strict=True))
+        same(found, made(digits, "rotation", 0))
+
+
+def test_at_full_strength_it_is_what_other_builders_make(digits):
+    turned = federation.rotated(digits, degrees=(0, 60, 120, 180), **MANY)
+    same(made(digits, "rotation", 1), turned)
+    assert torch.equal(made(digits, "rotation", 1).cluster, turned.cluster)
+    same(made(digits, "concept", 1), federation.rotated(digits, **MANY))
+    law = {"alpha": 0.1, "convention": "per_class"}
+    same(made(digits, "shares", 1), federation.dirichlet(digits, **law, **MANY))
+    assert made(digits, "shares", 1).cluster is None
+
+
+def test_one_pair_of_labels_is_exchanged_as_the_other_builder_does(digits):
+    one = made(digits, "renamed", 0.2)
+    pairs = {"degrees": (0,) * 4, "pairs": ((8, 9), (0, 1), (0, 3), (0, 5)), **MANY}  # group 0 exchanges none here
+    same(one, federation.swapped(digits, **pairs), range(3, 12))
+
+
+def test_all_labels_are_exchanged_at_full_strength_and_no_two_groups_agree():
+    shown = [Dosed(shift="renamed", strength=1, **MANY).domain(10, g).relabel for g in range(4)]
+    assert shown[0] == tuple(range(10))
+    assert shown[1] == (1, 0, 9, 8, 7, 6, 5, 4, 3, 2)
+    for a in range(4):
+        assert [shown[a][y] for y in shown[a]] == [*range(10)]
+        assert all(x != y for b in range(a) for x, y in zip(shown[a], shown[b], strict=True))
+
+
+def test_a_share_of_classes_is_swapped_or_turned_and_it_grows(digits):
+    for strength, many, first in zip(STRENGTHS, (0, 2, 4, 8, 10), (0, 2, 5, 8, 10), strict=True):
+        dose = Dosed(shift="renamed", strength=strength, **MANY)
+        assert all(sum(y != z for y, z in enumerate(dose.domain(10, g).relabel)) == many for g in (1, 2, 3))
+        found, plain = made(digits, "concept", strength), held(made(digits, "concept", 0).test, 0)
+        x, y = held(found.test, 1)
+        assert torch.equal(y, plain[1])
+        assert torch.equal(x[y >= first], plain[0][y >= first])
+        assert torch.equal(x[y < first], rotate(plain[0][y < first], 90))
+        assert found.cluster.tolist() == ([0] * 12 if not first else [0] * 3 + [1] * 3 + [2] * 3 + [3] * 3)
+
+
+def test_half_strength_turns_half_as_far(digits):
+    x, plain = held(made(digits, "rotation", 0.5).test, 3)[0], held(made(digits, "rotation", 0).test, 3)[0]
+    assert torch.equal(x, rotate(plain, 90))
+
+
+def test_label_shares_go_from_even_to_skewed(digits):
+    """The mean distance of a client's shares from even ones."""
+    off = [(made(digits, "shares", s).label_counts() / 24 - 0.1).abs().sum(1).mean() for s in STRENGTHS]
+    assert np.all(np.diff(off) > 0) and off[0] < 0.6 and off[-1] > 1.2
+
+
+def test_it_is_made_again_from_its_configuration_and_bad_options_get_one_line(digits):
+    for shift in ("rotation", "renamed", "concept", "shares"):
+        found = made(digits, shift, 0.5)
+        same(found, federation.build(found.config))
+    for options, line in [
+        ({"clients": 10}, "clients = 10: must be a multiple of the 4 groups"),
+        ({"strength": 1.5}, r"strength = 1.5: must be a finite number, in \[0, 1\]"),
+        ({"shift": "noise"}, "shift = 'noise': must be one of rotation, renamed, concept, shares"),
+    ]:
+        with pytest.raises(ValueError, match=f"^{line}$"):
+            federation.dosed(digits, **{"shift": "rotation", "strength": 1, **MANY} | options)
