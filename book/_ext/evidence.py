@@ -72,7 +72,8 @@ def decided(claim: dict, verdict: Verdict) -> str:
 def part(finding: Finding) -> str:
     """Say one comparison of a claim in a line."""
     against = f"against `{finding.b.partition('/')[2]}`" if finding.b else ""
-    said = " ".join(filter(None, [estimate(finding), against, finding.word]))
+    bound = f"(boundary {finding.boundary:g})" if finding.boundary else ""
+    said = " ".join(filter(None, [estimate(finding), against, bound, finding.word]))
     return ": ".join(filter(None, [finding.what, said, finding.reason]))
 
 

@@ -82,7 +82,7 @@ def environment(folder: Path, out: Path, benchmarks: Path = BENCHMARKS) -> jinja
     )
     templates.filters["cell"] = cell
     of_folder: list[Callable] = [
-        clusters, commands, compared_rows, covered, deciding, domains, first, found_groups, numbers, settings,
+        clusters, made, compared_rows, covered, deciding, domains, first, found_groups, numbers, settings,
         states, stored, tables, tuned, evidence.bar, evidence.explained, evidence.lines, evidence.newer,
         status.runs, status.repeated, ledger.problems, ledger.totals, measured,
     ]  # fmt: skip
@@ -201,28 +201,21 @@ def tables(paper: str, folder: Path) -> list[dict]:
             for name, spec in schema.tables().items() if spec["paper"] == paper]  # fmt: skip
 
 
-def runs_of(name: str, folder: Path) -> list[dict]:
-    """Give the runs of a table, each once."""
-    of = [run for row in ledger.rows(name, folder) if row.measured for run in row.measured.runs]
-    return list({(run["label"], run["seed"]): run for run in of}.values())
-
-
-def commands(paper: str, folder: Path) -> Iterator[list[str]]:
-    """Say of every table of a paper that has runs on what, for how long and from which commits they were made."""
-    for name, spec in schema.tables().items():
-        if spec["paper"] == paper and (runs := runs_of(name, folder)):
+def made(paper: str, folder: Path) -> Iterator[list[str]]:
+    """Say of every protocol of a paper's tables on what, for how long and from which commits its runs were made."""
+    for protocol in dict.fromkeys(spec["protocol"] for spec in schema.tables().values() if spec["paper"] == paper):
+        if runs := results.runs(protocol, folder):
             made = [run["provenance"] for run in runs]
             where = sorted({m["card"] or m["machine"]["processor"] for m in made})
             commits = sorted({(m["commit"] or "unknown") + " (changed)" * bool(m.get("changed")) for m in made})
             kinds = sorted({run["config"]["dtype"] for run in runs})
             hours = f"{sum(m['seconds'] for m in made) / 3600:.1f}"
-            yield [f"[{spec['title']}](table-{name})", f"`{name}`", str(len(runs)), hours,
-                   ", ".join(where + kinds), ", ".join(commits)]  # fmt: skip
+            yield [f"`{protocol}`", str(len(runs)), hours, ", ".join(where + kinds), ", ".join(commits)]
 
 
 def _table(name: str, spec: dict, rows: list[Row], folder: Path) -> dict:
     protocol = protocols.protocols()[spec["protocol"]]
-    runs = runs_of(name, folder)
+    runs = list({id(run): run for row in rows if row.measured for run in row.measured.runs}.values())
     few = any(len(row.measured.runs) < spec["seeds"] for row in rows if row.measured)
     early = verdicts.too_early(spec["protocol"], folder) if runs else ""
     said = [f"**Too early**: {early}." * bool(early),
@@ -230,11 +223,13 @@ def _table(name: str, spec: dict, rows: list[Row], folder: Path) -> dict:
     return {
         "name": name,
         "spec": spec,
+        "changes": name.endswith("-why"),  # one thing of another table's rows
         "note": " ".join(filter(None, said)),
         "grid": _grid(spec, rows),
         "runs": runs,
         "assumed": [*protocol["assumed"], f"These settings have stood since {protocol['since']}."],
-        "search": list(_search(protocol.get("search", []))),
+        "search": grid(["tried on a baseline before", "method", "seed", "accuracy [%] at round"],
+                       _search(protocol.get("search", [])), none=""),
         "trace": list(_trace(rows)),
         "curves": partial(_curves, rows if len(runs) > 1 and spec["metric"] == "accuracy" else []),
     }

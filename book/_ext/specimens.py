@@ -1,4 +1,4 @@
-"""Real images at their real size, as clients of the papers hold them: ``make specimens`` (needs MNIST, FEMNIST).
+"""Real images at their real size, as the papers' clients hold them: ``make specimens`` (needs MNIST and FEMNIST).
 
 The pictures are stored, so that the book builds without the data sets. Faces are not among them: the terms of
 CelebA forbid passing them on.
