@@ -16,6 +16,7 @@ NOTEBOOKS = $(wildcard book/*.ipynb)
 # The same environment for every check, so that printed numbers can be compared digit by digit.
 FIXED := OMP_NUM_THREADS=1 TQDM_DISABLE=1 PYTHONHASHSEED=0 PYTHONDONTWRITEBYTECODE=1
 PYTEST = $(FIXED) $(PY) -m pytest --color=no
+TEXT = $(PY) -m jupytext -q $(NOTEBOOKS) --to
 REFRESH = xargs -P $(JOBS) -n 1 $(PY) -m cflkit refresh
 # Jupyter Book is talkative, and in colour: what it says goes to a log, shown only when it fails.
 LOG := build/book.log
@@ -33,7 +34,7 @@ MAKEFLAGS += --no-print-directory
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
 
-.PHONY: help env book test lint unit notebooks pages refresh picture specimens steps playground bench gpu transfers \
+.PHONY: help env book test lint text unit notebooks pages refresh picture specimens steps playground bench gpu transfers \
     course grade $(SLOW) test-slow test-fused test-course test-mutants-rest test-mutants test-browser check-links \
     slow-targets clean
 
@@ -65,7 +66,13 @@ test: lint unit notebooks pages  ## every check: style, unit tests, notebooks, p
 
 lint: env  ## style of code and notebooks
 	@echo "== style"
-	@$(PY) -m ruff check -q --output-format concise . && echo "clean"
+	@$(PY) -m ruff check -q --output-format concise .
+	@rm -rf build/text && $(TEXT) ../build/text//md:myst && diff -qr build/text book/text \
+	    || { echo "book/text is not what the notebooks say: run make text"; exit 1; }
+	@echo "clean"
+
+text: env  ## write every notebook's text and code to book/text, where a change can be reviewed
+	@rm -rf book/text && $(TEXT) text//md:myst
 
 unit: env  ## the fast unit tests
 	@echo "== unit tests"

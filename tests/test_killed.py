@@ -52,9 +52,7 @@ def _forked(jobs, dask=None):
         yield
 
 
-def _side_by_side(executor, tasks, seconds=None, begun=lambda number: None):
-    for number in range(len(tasks)):
-        begun(number)
+def _side_by_side(executor, tasks, seconds=None):
     calls = [executor.submit(pool.attempt, number, task, None) for number, task in enumerate(tasks)]
     yield from (future.result() for future in as_completed(calls))
 

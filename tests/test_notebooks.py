@@ -57,64 +57,43 @@ def write(path, notebook):
     return path
 
 
-def stderr(nb):
-    nb.cells[2].outputs.append(new_output("stream", name="stderr", text="careful\n"))
+def output(kind, *data, **more):
+    """Add an output to the third cell."""
+    return lambda nb: nb.cells[2].outputs.append(new_output(kind, *data, **more))
 
 
-def error(nb):
-    nb.cells[2].outputs.append(new_output("error", ename="KeyError", evalue="k", traceback=[]))
+def strip(*parts):
+    """Take outputs, and perhaps counts, from all cells."""
+    def change(nb):
+        for cell in nb.cells[1:]:
+            cell.update({part: {"outputs": [], "execution_count": None}[part] for part in parts})
+
+    return change
 
 
-def widget(nb):
-    data = {proof.WIDGET + "-view+json": {}, "text/plain": "x"}
-    nb.cells[2].outputs.append(new_output("display_data", data))
-
-
-def swap(nb):
-    nb.cells[2].execution_count, nb.cells[3].execution_count = 3, 2
-
-
-def untag(nb):
-    nb.cells[1].metadata.tags = []
-
-
-def tag_twice(nb):
-    nb.cells[2].metadata.tags = ["parameters"]
-
-
-def clear(nb):
-    for cell in nb.cells[1:]:
-        cell.outputs, cell.execution_count = [], None
-
-
-def silent(nb):
-    for cell in nb.cells[1:]:
-        cell.outputs = []
-
-
-def svg(nb):
-    nb.cells[2].outputs.append(new_output("display_data", {"image/svg+xml": "<svg/>"}))
+def retag(number, *tags):
+    return lambda nb: nb.cells[number].metadata.update(tags=list(tags))
 
 
 REFUSALS = {
-    "cell 3: has execution count 3": swap,
-    "cell 2: has execution count None": clear,
+    "cell 3: has execution count 3": lambda nb: nb.cells[2].update(execution_count=3),
+    "cell 2: has execution count None": strip("outputs", "execution_count"),
     "cell 3: is empty": lambda nb: nb.cells[2].update(source=" "),
-    "cell 3: holds output on stderr": stderr,
-    "cell 3: holds an error (KeyError)": error,
-    "cell 3: holds a widget": widget,
+    "cell 3: holds output on stderr": output("stream", name="stderr", text="careful\n"),
+    "cell 3: holds an error (KeyError)": output("error", ename="KeyError", evalue="k", traceback=[]),
+    "cell 3: holds a widget": output("display_data", {proof.WIDGET + "-view+json": {}, "text/plain": "x"}),
     "notebook: holds widgets metadata": lambda nb: nb.metadata.update(widgets={}),
     "notebook: holds papermill metadata": lambda nb: nb.metadata.update(papermill={}),
     "cell 3: holds papermill metadata": lambda nb: nb.cells[2].metadata.update(papermill={}),
     "cell 1: holds execution metadata": lambda nb: nb.cells[0].metadata.update(execution={}),
-    "cell 3: holds parameters injected": lambda nb: nb.cells[2].metadata.update(tags=["injected-parameters"]),
-    "cells tagged parameters = 0: must be exactly 1": untag,
-    "cells tagged parameters = 2: must be exactly 1": tag_twice,
+    "cell 3: holds parameters injected": retag(2, "injected-parameters"),
+    "cells tagged parameters = 0: must be exactly 1": retag(1),
+    "cells tagged parameters = 2: must be exactly 1": retag(2, "parameters"),
     "parameter line = 'tau = 1'": lambda nb: nb.cells[1].update(source="tau = 1"),
     "cell 4: shows a picture without alt text": lambda nb: nb.cells[3].metadata.clear(),
-    "cell 3: shows a picture without alt text": svg,
+    "cell 3: shows a picture without alt text": output("display_data", {"image/svg+xml": "<svg/>"}),
     "cell 4: shows a picture but prints": lambda nb: nb.cells[3].outputs.pop(),
-    "notebook: has no output that can be compared": silent,
+    "notebook: has no output that can be compared": strip("outputs"),
     "cell 1: has the number 97.00 typed in its prose": lambda nb: nb.cells[0].update(source="It has 97.00%."),
     "cell 3: has the number 95.72 typed in its code": lambda nb: nb.cells[2].update(source="best = 95.72"),
 }
@@ -236,11 +215,7 @@ def test_values_are_read_strictly(name, text, value):
     ("arguments", "line"),
     [
         (["-p", "tua=1"], f"parameter = 'tua': must be one of {NAMES} (the nearest is tau)"),
-        (["-p", "zzz=1"], f"parameter = 'zzz': must be one of {NAMES}"),
-        (["-p", "rounds=abc"], "rounds = 'abc': must be an integer, 1 or more"),
         (["-p", "tau=2"], "tau = '2': must be a finite number, in [-1, 1]"),
-        (["-p", "update=serial"], "update = 'serial': must be one of parallel, chained"),
-        (["-p", "tau=0", "-p", "tau=1"], "parameter = 'tau': must be given once"),
         (["-p", "tau=-1", "-p", "rounds=1"], "tau = -1.0, rounds = 1: must fulfil rounds > 1 or tau > 0"),
     ],
 )
@@ -249,8 +224,7 @@ def test_the_front_refuses_before_a_kernel_starts(tmp_path, capsys, monkeypatch,
     path = write(tmp_path / "c.ipynb", executed())
     out = tmp_path / "out"
     assert console.main(["run", str(path), *arguments, "--out", str(out)]) == 2
-    assert capsys.readouterr().err == f"cflkit: {line}\n"
-    assert not out.exists()
+    assert capsys.readouterr().err == f"cflkit: {line}\n" and not out.exists()
 
 
 def test_help_prints_the_schema(tmp_path, capsys):

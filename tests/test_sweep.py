@@ -219,7 +219,7 @@ def test_a_chapter_is_swept_as_a_function(toy, capsys):
     _chapter(toy / "c.ipynb")
     assert console.main(["run", "c.ipynb", "-p", "tau=0.25,0.75", "--seeds", "1-3", "--jobs", "1"]) == 0
     said = capsys.readouterr().out.splitlines()
-    assert said[7].split() == ["tau=0.25", "one", "3", "0.3250", "±", "0.1000"] and len(said) == 14
+    assert said[7].split()[:6] == ["tau=0.25", "one", "3", "0.3250", "±", "0.1000"] and len(said) == 14
     assert console.main(["results"]) == 0
     listed = [line.split()[:3] for line in capsys.readouterr().out.splitlines()][::3]
     folder = listed[0][0].partition("/")[0]
@@ -236,7 +236,7 @@ def test_a_sweep_never_gives_another_notebooks_numbers_or_those_of_old_code(toy,
         assert console.main(["run", str(path), "-p", "tau=0.25,0.75", "--jobs", "1"]) == 0
         out = capsys.readouterr().out
         rows = map(str.split, out.splitlines())
-        return out.count("; was there"), [row[-1] for row in rows if row[1:2] == ["one"]]
+        return out.count("; was there"), [row[3] for row in rows if row[1:2] == ["one"]]
 
     def edited(old, new):
         (toy / "c.ipynb").write_text((toy / "c.ipynb").read_text().replace(old, new))
@@ -337,8 +337,8 @@ def test_another_sweep_leaves_the_files_of_an_earlier_one(toy, here, capsys):
     folder = toy / "runs" / "rotated-digits"
     first = swept("fedavg")
     kept = {name: (folder / name).stat().st_ino for name in first}
-    others = [swept("ifca", "-p", "k=2"), swept("ifca", "-p", "k=3"), swept("fedavg", "-p", "lr=0.2")]
-    assert len(set().union(first, *others)) == 12 == len(list(folder.glob("sweep-*")))
+    others = [swept("ifca", "-p", "k=2"), swept("fedavg", "-p", "lr=0.2")]
+    assert len(set().union(first, *others)) == 9 == len(list(folder.glob("sweep-*")))
     assert {name: (folder / name).stat().st_ino for name in first} == kept
     assert swept("fedavg") == first and not list(folder.glob(".*.part"))  # the same one renews its own
 
@@ -361,7 +361,7 @@ def test_runs_are_listed_found_and_deleted(toy, capsys):
     assert capsys.readouterr().err.startswith("left out: rotated-digits/fedavg-0-s7.json: ")
     assert console.main(["results", "rotated-digits/fedavg", "--delete"]) == 0
     assert console.main(["results", "rotated-digits/fedavg"]) == 2
-    assert capsys.readouterr().err == "cflkit: run = 'rotated-digits/fedavg': must be one of \n"
+    assert capsys.readouterr().err.startswith("cflkit: run = 'rotated-digits/fedavg': must be one of ")
 
 
 # ---------------------------------------------------------------------- comparing
@@ -442,9 +442,3 @@ def test_a_chapter_keeps_the_mark_of_what_has_diverged():
     several = compare.Run(Path(), 4, {}, found, {})
     assert several.diverged == ["b"] and compare.head({"A": [several]}, ["x"]) == [
         "A: x (seeds 4), diverged: b, seed 4"]  # fmt: skip
-
-
-def test_points_vary_in_what_was_given_several_values(toy):
-    options = console.parser().parse_args(["simulate", "--protocol", "toy", "a"])
-    points = sweep.of_plans(["a"], console._maker(options), {"lr": ["0.1", "0.2"], "rounds": ["2"]}, [0, 1], {})
-    assert list(map(str, points)) == ["lr=0.1, seed 0", "lr=0.1, seed 1", "lr=0.2, seed 0", "lr=0.2, seed 1"]

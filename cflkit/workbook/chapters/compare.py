@@ -82,7 +82,8 @@ def find(names: Iterable[str], folders: Iterable[Path]) -> dict[str, list[Path]]
     A name that several folders have comes once for each: ``NAME (FOLDER)``. One that no run has is refused.
     """
     there = [(folder, file) for folder in {folder.resolve(): folder for folder in folders}.values()
-             for file in sorted([*folder.glob("*/*.json"), *folder.glob("*/*/run.json")])]  # fmt: skip
+             for file in sorted([*folder.glob("*/*.json"), *folder.glob("*/*/run.json")],
+                                key=lambda file: (name(file), file.name))]  # fmt: skip
     found: dict[tuple[str, Path], dict[Path, None]] = {}
     for pattern in names:
         here = [(folder, file) for folder, file in there if fnmatch(name(file), pattern)]

@@ -5,9 +5,8 @@ over the folder. What cannot be read, or stands twice, is left out and named by 
 """
 
 import json
-import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import MISSING, fields
 from functools import cache
 from pathlib import Path
@@ -111,14 +110,12 @@ def cells(protocol: str, folder: Path = records.FOLDER) -> dict[tuple[str, str],
     return _cells(protocol, folder, stamps(protocol, folder))
 
 
-def stamps(protocol: str, folder: Path = records.FOLDER) -> tuple:
-    """What changes with the records of a protocol, to keep by what is computed from them."""
-    return _stamps(folder / protocol)
-
-
 def problems(folder: Path = records.FOLDER) -> list[str]:
     """Say of each record that is left out which it is and why: damaged, or one of two of the same run."""
     return [line for name, state in _places(folder) for line in _survey(name, folder, state)[1]]
+
+
+_asked: dict[Path, tuple] | None = None
 
 
 @contextmanager
@@ -132,28 +129,17 @@ def unchanged() -> Iterator[None]:
         _asked = before
 
 
-_asked: dict[Path, tuple] | None = None
+def stamps(protocol: str, folder: Path = records.FOLDER) -> tuple:
+    """What changes with the records of a protocol, to keep by what is computed from them."""
+    place, asked = folder / protocol, {} if _asked is None else _asked
+    if place not in asked:
+        files = [(file.name, file.lstat()) for file in sorted(place.glob("*.json"))]
+        asked[place] = tuple((name, state.st_mtime_ns, state.st_size) for name, state in files)
+    return asked[place]
 
 
 def _places(folder: Path) -> list[tuple[str, tuple]]:
-    return [(place.name, _stamps(place)) for place in sorted(folder.glob("*/"))]
-
-
-def _stamps(place: Path) -> tuple:
-    """What tells that a file has changed; of one that is gone, or a link to nothing, no more than its name."""
-    if _asked is not None and place in _asked:
-        return _asked[place]
-    found: list[tuple] = []
-    with os.scandir(place) if place.is_dir() else nullcontext(()) as files:
-        for file in files:
-            if file.name.endswith(".json"):
-                try:
-                    found.append((file.name, file.stat().st_mtime_ns, file.stat().st_size))
-                except OSError:
-                    found.append((file.name,))
-    if _asked is not None:
-        _asked[place] = tuple(sorted(found))
-    return tuple(sorted(found))
+    return [(place.name, stamps(place.name, folder)) for place in sorted(folder.glob("*/"))]
 
 
 @cache
