@@ -39,47 +39,41 @@ def test_learning_rates(lr):
     refused(f"lr = {lr!r}: must be a finite number, greater than 0", SGD, lr)
 
 
-@pytest.mark.parametrize(
-    ("line", "settings"),
-    [
-        ("batch_size = 0: must be an integer, 1 or more or None", {"batch_size": 0}),
-        ("steps = 0: must be an integer, 1 or more or None", {"steps": 0}),
-        ("epochs = -1: must be an integer, 0 or more", {"epochs": -1}),
-        (r"momentum = 1.0: must be a finite number, in \[0, 1\)", {"momentum": 1.0}),
-        ("weight_decay = -0.1: must be a finite number, 0 or more", {"weight_decay": -0.1}),
-        ("nesterov = True: must be False without momentum", {"nesterov": True}),
-    ],
-)
+@pytest.mark.parametrize(("line", "settings"), [
+    ("batch_size = 0: must be an integer, 1 or more or None", {"batch_size": 0}),
+    ("steps = 0: must be an integer, 1 or more or None", {"steps": 0}),
+    ("epochs = -1: must be an integer, 0 or more", {"epochs": -1}),
+    (r"momentum = 1.0: must be a finite number, in \[0, 1\)", {"momentum": 1.0}),
+    ("weight_decay = -0.1: must be a finite number, 0 or more", {"weight_decay": -0.1}),
+    ("nesterov = True: must be False without momentum", {"nesterov": True}),
+])  # fmt: skip
 def test_local_training(line, settings):
     refused(line, SGD, 0.1, **settings)
 
 
-@pytest.mark.parametrize(
-    ("line", "settings"),
-    [
-        (r"participation = 1.2: must be a finite number, in \(0, 1\]", {"participation": 1.2}),
-        ("rounds = -1: must be an integer, 0 or more", {"rounds": -1}),
-        ("personal_clients = -1: must be an integer, 0 or more", {"personal_clients": -1}),
-        ("personal_every = 0: must be an integer, 1 or more or None", {"personal_every": 0}),
-        ("evaluate_every = 0: must be an integer, 1 or more", {"evaluate_every": 0}),
-        ("checkpoint_every = -2: must be an integer, 1 or more", {"checkpoint_every": -2}),
-        ("chunk = 0: must be an integer, 1 or more or None", {"chunk": 0}),
-        ("dtype = 'float16': must be one of float32, float64", {"dtype": "float16"}),
-        ("trainer = 'fast': must be one of auto, lean, stacked, .*", {"trainer": "fast"}),
-        (r"len\(arrival\) = 3: must be the number of clients, 12", {"arrival": torch.ones(3, dtype=torch.int64)}),
-        (r"min\(arrival\) = 2: must be 1, so that .*", {"arrival": torch.full((12,), 2)}),
-        (r"arrival = \[1, 1\]: must be of type Tensor or None", {"arrival": [1, 1]}),
-        ("local = 0.1: must be of type SGD", {"local": 0.1}),
-        ("checkpoint = 5: must be a text or of type Path or None", {"checkpoint": 5}),
-        ("seed = -1: must be an integer, 0 or more", {"seed": -1}),
-        ("progress = 1: must be True or False", {"progress": 1}),
-        ("debug = 'no': must be True or False", {"debug": "no"}),
-        ("model = None: must be a text or a function", {"model": None}),
-        ("method = 'fedavg': must be a method with its hyper-parameters, .*", {"method": "fedavg"}),
-        ("method = .*FedAvg.*: must be a method with its hyper-parameters, .*", {"method": FedAvg}),
-        ("federation = None: must be of type Federation", {"federation": None}),
-    ],
-)
+@pytest.mark.parametrize(("line", "settings"), [
+    (r"participation = 1.2: must be a finite number, in \(0, 1\]", {"participation": 1.2}),
+    ("rounds = -1: must be an integer, 0 or more", {"rounds": -1}),
+    ("personal_clients = -1: must be an integer, 0 or more", {"personal_clients": -1}),
+    ("personal_every = 0: must be an integer, 1 or more or None", {"personal_every": 0}),
+    ("evaluate_every = 0: must be an integer, 1 or more", {"evaluate_every": 0}),
+    ("checkpoint_every = -2: must be an integer, 1 or more", {"checkpoint_every": -2}),
+    ("chunk = 0: must be an integer, 1 or more or None", {"chunk": 0}),
+    ("dtype = 'float16': must be one of float32, float64", {"dtype": "float16"}),
+    ("trainer = 'fast': must be one of auto, lean, stacked, .*", {"trainer": "fast"}),
+    (r"len\(arrival\) = 3: must be the number of clients, 12", {"arrival": torch.ones(3, dtype=torch.int64)}),
+    (r"min\(arrival\) = 2: must be 1, so that .*", {"arrival": torch.full((12,), 2)}),
+    (r"arrival = \[1, 1\]: must be of type Tensor or None", {"arrival": [1, 1]}),
+    ("local = 0.1: must be of type SGD", {"local": 0.1}),
+    ("checkpoint = 5: must be a text or of type Path or None", {"checkpoint": 5}),
+    ("seed = -1: must be an integer, 0 or more", {"seed": -1}),
+    ("progress = 1: must be True or False", {"progress": 1}),
+    ("debug = 'no': must be True or False", {"debug": "no"}),
+    ("model = None: must be a text or a function", {"model": None}),
+    ("method = 'fedavg': must be a method with its hyper-parameters, .*", {"method": "fedavg"}),
+    ("method = .*FedAvg.*: must be a method with its hyper-parameters, .*", {"method": FedAvg}),
+    ("federation = None: must be of type Federation", {"federation": None}),
+])  # fmt: skip
 def test_simulations(line, settings, fed, settings_of_a_run):
     settings = {"method": FedAvg(), "federation": fed} | settings_of_a_run | settings
     refused(line, Simulation, settings.pop("method"), settings.pop("federation"), **settings)
@@ -105,26 +99,23 @@ def kept(tmp_path_factory):
     return folder, settings, fed
 
 
-@pytest.mark.parametrize(
-    ("changed", "what"),
-    [
-        ({"method": Ditto(lam=0.1)}, "method"),
-        ({"method": StoCFL()}, "method"),
-        ({"local": SGD(0.2, batch_size=10)}, "local"),
-        ({"model": "mlp8"}, "model"),
-        ({"participation": 0.6}, "participation"),
-        ({"dtype": "float32"}, "dtype"),
-        ({"trainer": "stacked"}, "trainer"),
-        ({"chunk": 7}, "chunk"),
-        ({"evaluate_every": 2}, "evaluate_every"),
-        ({"personal_clients": 5}, "personal"),
-        ({"arrival": torch.ones(12, dtype=torch.int64)}, "arrival"),
-        ({"federation": "smaller"}, "federation"),
-        ({"federation": "relabelled"}, "federation"),
-        ({"federation": "mirrored"}, "images"),
-        ({"federation": "regrouped"}, "images"),
-    ],
-)
+@pytest.mark.parametrize(("changed", "what"), [
+    ({"method": Ditto(lam=0.1)}, "method"),
+    ({"method": StoCFL()}, "method"),
+    ({"local": SGD(0.2, batch_size=10)}, "local"),
+    ({"model": "mlp8"}, "model"),
+    ({"participation": 0.6}, "participation"),
+    ({"dtype": "float32"}, "dtype"),
+    ({"trainer": "stacked"}, "trainer"),
+    ({"chunk": 7}, "chunk"),
+    ({"evaluate_every": 2}, "evaluate_every"),
+    ({"personal_clients": 5}, "personal"),
+    ({"arrival": torch.ones(12, dtype=torch.int64)}, "arrival"),
+    ({"federation": "smaller"}, "federation"),
+    ({"federation": "relabelled"}, "federation"),
+    ({"federation": "mirrored"}, "images"),
+    ({"federation": "regrouped"}, "images"),
+])  # fmt: skip
 def test_a_checkpoint_of_another_configuration(changed, what, kept):
     folder, settings, fed = kept
     call = {"method": Ditto(), "federation": fed, **settings, **changed}

@@ -25,7 +25,9 @@ EDGES = [
     ("mdicfl", "generator_steps", 0, 1), ("mdicfl", "generator_lr", 0, 1e-9),
     ("lcfed", "k", 0, 1), ("lcfed", "mu", -1e-9, 0), ("lcfed", "lam", -0.1, 0), ("lcfed", "rank", 0, 1),
     ("fedcg", "domains", 0, 1), ("fedcg", "refresh", 0, 1), ("fedcg", "beta", 1.5, 1), ("fedcg", "beta", -1e-9, 0),
-    ("fedcg", "lr_student", -1e-9, 0),
+    ("fedcg", "lr_student", -1e-9, 0), ("feddrift", "delta", 0, 1e-9), ("feddrift", "every", 0, 1),
+    ("flux", "warmup", -1, 0), ("flux", "every", 0, 1), ("flux", "latent", 0, 1), ("flux", "scaling", 0, 1e-9),
+    ("flux", "epsilon", 0, 1e-9),
 ]  # fmt: skip
 
 
@@ -48,15 +50,12 @@ def test_the_last_allowed_value_is_taken_and_the_next_is_refused(name, parameter
     assert line(name, **{parameter: beyond}).startswith(f"{parameter} = {beyond!r}: must be ")
 
 
-@pytest.mark.parametrize(
-    ("name", "values", "said"),
-    [
-        ("ifca", {"share": True, "average": "gradient"}, "share = True: must be False with average='gradient'"),
-        ("ifca", {"K": 3}, "ifca's parameter = 'K': must be one of k, average, share, init (the nearest is k)"),
-        ("local", {"lr": 1}, "local's parameter = 'lr': must be one of (none)"),
-        ("cgpfl_like", {"lam": 0.1}, "lam = 0.1: must be 0; with a global pull this is lcfed"),
-        ("cgpfl_like", {"rank": 5}, "rank = 5: must be None; with a projection this is lcfed"),
-    ],
-)
+@pytest.mark.parametrize(("name", "values", "said"), [
+    ("ifca", {"share": True, "average": "gradient"}, "share = True: must be False with average='gradient'"),
+    ("ifca", {"K": 3}, "ifca's parameter = 'K': must be one of k, average, share, init (the nearest is k)"),
+    ("local", {"lr": 1}, "local's parameter = 'lr': must be one of (none)"),
+    ("cgpfl_like", {"lam": 0.1}, "lam = 0.1: must be 0; with a global pull this is lcfed"),
+    ("cgpfl_like", {"rank": 5}, "rank = 5: must be None; with a projection this is lcfed"),
+])  # fmt: skip
 def test_what_does_not_go_together(name, values, said):
     assert line(name, **values) == said

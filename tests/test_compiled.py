@@ -218,27 +218,6 @@ def test_fewer_products_are_the_same_convolution(sizes, data):
 
 
 @needs_llvm
-def test_what_fewer_products_cost_in_precision():
-    """Sums of 160 products, in single precision: errors of at most four times those of the plain sums."""
-    from cflkit.engine.fast.compiled.winograd import matrices
-
-    random = np.random.default_rng(0)
-    for r, m in TILES.items():
-        a, g, b = (np.array(each, np.float32) for each in matrices(m, r))
-        kernels = random.normal(size=(160, r)).astype(np.float32)
-        inputs = np.maximum(random.normal(size=(160, 500, m + r - 1)), 0).astype(np.float32)
-        windows = np.lib.stride_tricks.sliding_window_view(inputs, r, axis=2)  # (160, 500, m, r)
-        exact = np.einsum("cr,ctmr->tm", kernels.astype(float), windows.astype(float))
-        plain, fewer = np.zeros((500, m), np.float32), np.zeros((500, m + r - 1), np.float32)
-        for kernel, window, numbers in zip(kernels, windows, inputs, strict=True):
-            for v in range(r):
-                plain += kernel[v] * window[..., v]
-            fewer += (g @ kernel) * (numbers @ b.T)
-        errors = [np.sqrt(((found - exact) ** 2).mean()) for found in (plain, fewer @ a)]
-        assert errors[1] <= 4 * errors[0] <= 1e-4
-
-
-@needs_llvm
 @pytest.mark.parametrize("filters", [(4, 6), (16, 32)])
 def test_bands_of_rows(filters, monkeypatch, tmp_path):
     """However many rows are near at once: the same bits ahead, and the gradient. Pooling leaves odd rows out."""

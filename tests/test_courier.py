@@ -82,11 +82,6 @@ def test_dropout_may_go_far_and_draws_alike(fed, settings_of_a_run):
         assert Simulation(FedAvg(), fed, **settings, executor=pool).executor is None
 
 
-def test_debugging_stays_here(fed, settings_of_a_run):
-    run = Simulation(FedAvg(), fed, **settings_of_a_run, workers=2, executor=Far(), debug=True)
-    assert (run.executor, run.workers) == (None, 1)
-
-
 def test_an_executor_comes_with_the_number_of_its_workers(fed, settings_of_a_run):
     with pytest.raises(ValueError, match=r"^workers = None: must be how many tasks the executor does at once$"):
         Simulation(FedAvg(), fed, **settings_of_a_run, executor=Far())

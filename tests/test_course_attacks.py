@@ -140,10 +140,11 @@ ENDS = {  # cells that end or hold up their process: what is noted
 
 @pytest.mark.parametrize("code", ENDS, ids=range(len(ENDS)))
 def test_a_cell_that_ends_its_process_costs_itself(code, tmp_path, monkeypatch):
-    monkeypatch.setattr(judge, "CELL_SECONDS", 8)
+    slow = "longer than" in ENDS[code]  # what ends by another limit has time to reach that, on a busy machine too
+    monkeypatch.setattr(judge, "CELL_SECONDS", 8 if slow else 60)
     monkeypatch.setattr(judge, "GRACE", 2)
     begun, result = time.monotonic(), attacked(tmp_path, code)
-    assert time.monotonic() - begun < 120
+    assert time.monotonic() - begun < 200
     assert any(part in note for note in notes(result) for part in ENDS[code].split("|")), notes(result)
     assert follow(result) == (0 if "could not be finished" in "".join(notes(result)) else 3)
 

@@ -5,8 +5,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 import torch
-from test_other_baselines import close
-from tiny import federation, loss, simulation, train
+from tiny import close, federation, loss, simulation, train
 
 from cflkit.engine.sgd import SGD
 from cflkit.engine.simulation import simulate

@@ -15,6 +15,7 @@ import tarfile
 import threading
 import zipfile
 from contextlib import contextmanager
+from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -59,10 +60,11 @@ def npz(path, n=5, **change):
     return arrays
 
 
-def one_line(error, *parts):
-    assert "\n" not in str(error.value)
-    for part in parts:
-        assert str(part) in str(error.value)
+def refused(call, *parts, kind=ValueError):
+    """The call ends in one line that has these parts."""
+    with pytest.raises(kind) as error:
+        call()
+    assert "\n" not in str(error.value) and all(str(part) in str(error.value) for part in parts), str(error.value)
 
 
 def test_digits():
@@ -95,12 +97,9 @@ def test_emnist_is_turned_upright_and_letters_start_at_zero(tmp_path):
         idx(tmp_path / f"EMNIST/raw/emnist-letters-{part}-labels-idx1-ubyte", np.array(labels))
     letters = images.load("emnist", tmp_path, split="letters")
     assert letters.y.tolist() == [0, 25, 1, 2, 3, 4, 0, 0, 25] and letters.classes == 26
-    with pytest.raises(ValueError) as error:
-        images.load("emnist", tmp_path, split="words")
-    one_line(error, "split = 'words'", "balanced")
-    with pytest.raises(FileNotFoundError) as error:
-        images.load("emnist", tmp_path, split="digits")
-    one_line(error, "cflkit data emnist", tmp_path)
+    refused(lambda: images.load("emnist", tmp_path, split="words"), "split = 'words'", "balanced")
+    refused(lambda: images.load("emnist", tmp_path, split="digits"),
+            "cflkit data emnist", tmp_path, kind=FileNotFoundError)  # fmt: skip
 
 
 def test_mnist_writers_from_qmnist_and_from_npz(tmp_path):
@@ -116,9 +115,7 @@ def test_mnist_writers_from_qmnist_and_from_npz(tmp_path):
     assert data.user.tolist() == [*range(1000, 1006), *range(1000, 1003)] and np.array_equal(data.y, y)
     table[0, 0] = (table[0, 0] + 1) % 10
     idx(tmp_path / "QMNIST/raw/qmnist-test-labels-idx2-int", table, kind=12)
-    with pytest.raises(ValueError) as error:
-        images.load("mnist_writers", tmp_path)
-    one_line(error, "qmnist-test-labels-idx2-int", "MNIST's order")
+    refused(lambda: images.load("mnist_writers", tmp_path), "qmnist-test-labels-idx2-int", "MNIST's order")
     (tmp_path / "QMNIST/raw/qmnist-test-labels-idx2-int").unlink()
     np.savez(tmp_path / "mnist_writers.npz", train=np.arange(6), test=np.arange(3))
     assert images.load("mnist_writers", tmp_path).user.tolist() == [0, 1, 2, 3, 4, 5, 0, 1, 2]
@@ -179,9 +176,8 @@ def test_a_pickle_that_would_run_code_is_refused(tmp_path, monkeypatch):
 
     cifar100(tmp_path, monkeypatch)
     (tmp_path / "cifar-100-python/test").write_bytes(pickle.dumps({"data": Harm(), "fine_labels": []}))
-    with pytest.raises(ValueError) as error:
-        images.load("cifar100", tmp_path)
-    one_line(error, tmp_path / "cifar-100-python/test", "checksum", "cflkit data cifar100")
+    refused(lambda: images.load("cifar100", tmp_path),
+            tmp_path / "cifar-100-python/test", "checksum", "cflkit data cifar100")  # fmt: skip
     assert not (tmp_path / "harm").exists()
 
 
@@ -251,9 +247,8 @@ def test_celeba(tmp_path):
     assert data.train.tolist() == [True, False, False]
     assert data.extra["attributes"].tolist() == [[0, 1, 0], [1, 0, 0], [1, 1, 0]]
     (folder / "identity_CelebA.txt").write_text("000001.jpg 2880\n")
-    with pytest.raises(ValueError) as error:
-        images.load("celeba", tmp_path)
-    one_line(error, folder / "identity_CelebA.txt", "incomplete", "cflkit data celeba")
+    refused(lambda: images.load("celeba", tmp_path),
+            folder / "identity_CelebA.txt", "incomplete", "cflkit data celeba")  # fmt: skip
 
 
 def leaf(path, samples):
@@ -276,16 +271,10 @@ def test_femnist_from_leaf(tmp_path):
     assert data.train.tolist() == [True] * 4 + [False]
     path = folder / "test/all_data_0.json"
     leaf(path, {"f2": ([[float("nan"), *white[1:]]], [10])})
-    with pytest.raises(ValueError) as error:
-        images.load("femnist_leaf", tmp_path)
-    one_line(error, path, "nan")
+    refused(lambda: images.load("femnist_leaf", tmp_path), path, "nan")
     path.write_text(path.read_text()[:99])
-    with pytest.raises(ValueError) as error:
-        images.load("femnist_leaf", tmp_path)
-    one_line(error, path, "fetch it again")
-    with pytest.raises(ValueError) as error:
-        images.fetch("femnist_leaf", tmp_path)
-    one_line(error, "data/femnist/preprocess.sh", folder)
+    refused(lambda: images.load("femnist_leaf", tmp_path), path, "fetch it again")
+    refused(lambda: images.fetch("femnist_leaf", tmp_path), "data/femnist/preprocess.sh", folder)
 
 
 def test_celeba_from_leaf(tmp_path):
@@ -330,20 +319,14 @@ def test_float_pixels_come_back_as_the_bytes_they_were(values):
 def test_absent_datasets_say_how_to_fetch_them_and_where_they_were_sought(tmp_path, monkeypatch):
     monkeypatch.setenv("CFLKIT_DATA", str(tmp_path / "nowhere"))
     for name in set(images.names()) - {"digits"}:
-        with pytest.raises(FileNotFoundError) as error:
-            images.load(name)
-        one_line(error, f"cflkit data {name}", tmp_path / "nowhere")
+        refused(partial(images.load, name), f"cflkit data {name}", tmp_path / "nowhere", kind=FileNotFoundError)
     assert images.status() == {name: "bundled" if name == "digits" else "absent" for name in images.names()}
     assert not (tmp_path / "nowhere").exists()
     with pytest.raises(FileNotFoundError, match="no such file"):
         images.load(str(tmp_path / "absent.npz"))
     for bad in (lambda: images.load("mnits"), lambda: images.fetch("mnits")):
-        with pytest.raises(ValueError) as error:
-            bad()
-        one_line(error, "name = 'mnits'", "mnist, ")
-    with pytest.raises(ValueError) as error:
-        images.load("digits", splits="all")
-    one_line(error, "option of digits = 'splits'")
+        refused(bad, "name = 'mnits'", "mnist, ")
+    refused(lambda: images.load("digits", splits="all"), "option of digits = 'splits'")
 
 
 def test_root_falls_back_to_the_cache_folder(tmp_path, monkeypatch):
@@ -373,10 +356,8 @@ def test_files_cut_short_are_named(tmp_path, keep, monkeypatch):
                        ("cifar100", "cifar-100-python/test"), ("svhn", "SVHN/test_32x32.mat"),
                        ("usps", "USPS/usps.bz2"), ("celeba", "celeba/img_align_celeba/000002.jpg")]:
         cut(tmp_path / file, keep if name != "celeba" else min(keep, 40))
-        with pytest.raises(ValueError) as error:
-            images.load(name, tmp_path)
         advice = "make it again" if name == "mine" else f"fetch it again (`cflkit data {name}`)"
-        one_line(error, tmp_path / file, "damaged or cut short", advice)
+        refused(partial(images.load, name, tmp_path), tmp_path / file, "damaged or cut short", advice)
 
 
 def test_any_cut_of_an_idx_file_is_noticed(tmp_path):
@@ -394,13 +375,9 @@ def test_any_cut_of_an_idx_file_is_noticed(tmp_path):
 def test_labels_and_pictures_of_different_number(tmp_path):
     mnist(tmp_path)
     idx(tmp_path / "MNIST/raw/train-labels-idx1-ubyte", np.zeros(5))
-    with pytest.raises(ValueError) as error:
-        images.load("mnist", tmp_path)
-    one_line(error, "mnist: number of labels = 5", "6")
+    refused(lambda: images.load("mnist", tmp_path), "mnist: number of labels = 5", "6")
     idx(tmp_path / "MNIST/raw/train-labels-idx1-ubyte", np.full(6, 10))
-    with pytest.raises(ValueError) as error:
-        images.load("mnist", tmp_path)
-    one_line(error, "mnist: y = [10]", "0..9")
+    refused(lambda: images.load("mnist", tmp_path), "mnist: y = [10]", "0..9")
 
 
 @contextmanager
@@ -453,9 +430,9 @@ def test_download_and_nothing_to_do_the_second_time(tmp_path):
 
 def test_an_interrupted_download_leaves_nothing_and_starts_anew(tmp_path):
     path = tmp_path / "f"
-    with server({"/f": BODY}, cut_after=100_000) as (base, _), pytest.raises(ConnectionError) as error:
-        download.download((f"{base}/f",), path, MD5)
-    one_line(error, f"{base}/f", "run again")
+    with server({"/f": BODY}, cut_after=100_000) as (base, _):
+        refused(lambda: download.download((f"{base}/f",), path, MD5), f"{base}/f", "run again",
+                kind=ConnectionError)  # fmt: skip
     assert os.listdir(tmp_path) == []
     with server({"/f": BODY}) as (base, asked):
         download.download((f"{base}/f",), path, MD5)
@@ -471,9 +448,8 @@ def test_the_next_mirror_is_tried(tmp_path):
 def test_wrong_checksum_keeps_what_was_there(tmp_path):
     path = tmp_path / "f"
     path.write_bytes(b"old but readable")
-    with server({"/f": BODY[:-1] + b"?"}) as (base, asked), pytest.raises(ValueError) as error:
-        download.download((f"{base}/f",), path, MD5)
-    one_line(error, f"{base}/f", MD5)
+    with server({"/f": BODY[:-1] + b"?"}) as (base, asked):
+        refused(lambda: download.download((f"{base}/f",), path, MD5), f"{base}/f", MD5)
     assert path.read_bytes() == b"old but readable" and os.listdir(tmp_path) == ["f"] and len(asked) == 1
 
 

@@ -54,14 +54,6 @@ def test_one_round_computed_by_hand():
     np.testing.assert_allclose(after["theta"], means, rtol=0, atol=1e-12)  # plain means, with the new clusters
 
 
-@pytest.mark.parametrize("sampler", ["back_search", "generator", "real"])
-def test_one_cluster_is_uniform_fedavg_bit_for_bit(fed, sampler):
-    method = MDICFL.of(fed, k=1) if sampler == "real" else MDICFL(k=1, sampler=sampler, **FEW)
-    ours = run(method, fed, rounds=2, participation=0.5, **SETTINGS).server["theta"][0]
-    theirs = run(FedAvg(weights="uniform"), fed, rounds=2, participation=0.5, **SETTINGS).server["model"]
-    assert torch.equal(ours, theirs)
-
-
 @pytest.mark.parametrize("sampler", ["back_search", "generator"])
 def test_one_cluster_is_uniform_fedavg_whatever_clients_hold(ragged, sampler):
     fed, how = ragged(5, 22, 1, 13), SETTINGS | {"rounds": 2, "participation": 0.75}
@@ -163,21 +155,6 @@ def test_the_choice_is_scale_free_keeps_ties_and_reads_only_classes_held(seed, s
     one = torch.eye(4).double()[[2] * 6]
     assert torch.equal(closest(one, d, now), d[:, :, 2].argmin(1))
     assert torch.equal(closest(labels, torch.ones_like(d), now), now)
-
-
-@given(st.integers(0, 10**6))
-def test_distance_to_a_certain_cluster_is_twice_the_missing_probability(seed):
-    """For a one-hot output e_k of the cluster, ||h - e_k||_1 = 2 (1 - h_k)."""
-    torch.manual_seed(seed)
-    model = Model(regression(2, 3))
-    theta = torch.zeros(2, model.size).double()
-    theta[0, 7], theta[1, 8] = 1e4, 1e4  # biases: one cluster takes all images for class 1, the other for class 2
-    w, pseudo = torch.randn(4, model.size).double(), torch.randn(2, 3, 5, 1, 1, 2).double()
-    d = MDICFL(k=2).distances(w, theta, pseudo, model)
-    for i, j in np.ndindex(4, 2):
-        for k in range(3):
-            h = probabilities(model, w[i], pseudo[j, k])[:, j + 1]
-            assert float(d[i, j, k]) == pytest.approx(float(2 * (1 - h).mean()), abs=1e-12)
 
 
 def test_back_search_finds_what_its_model_takes_for_each_class(digits):

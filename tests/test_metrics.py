@@ -212,29 +212,26 @@ def test_scalars_are_plain_python():
     assert {type(v) for v in metrics.paired_difference([1, 2], [3, 4]).values()} == {float, int}
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: metrics.accuracy([1, 2]), r"confusion.shape = \(2,\): must be \(\.\.\., C, C\)"),
-        (lambda: metrics.accuracy([[1, 2]]), r"confusion.shape = \(1, 2\)"),
-        (lambda: metrics.accuracy(np.ones((2, 3, 4))), r"confusion.shape = \(2, 3, 4\)"),
-        (lambda: metrics.macro_f1([[1, -1], [0, 0]]), "confusion = .*none below 0"),
-        (lambda: metrics.accuracy_under(CONFUSION, [1, 2]), r"label_mix.shape = \(2,\)"),
-        (lambda: metrics.accuracy_under(CONFUSION, 3), r"label_mix.shape = \(\)"),
-        (lambda: metrics.accuracy_under(CONFUSION, [1, -1, 3]), "label_mix = .*none below 0"),
-        (lambda: metrics.summary([[1.0]]), r"per_client.shape"),
-        (lambda: metrics.summary([1.0], [1, 2]), r"weights.shape"),
-        (lambda: metrics.summary([1.0, 2.0], [1, -1]), "weights = .*none below 0"),
-        (lambda: metrics.ari([0, 1], [0]), r"shapes"),
-        (lambda: metrics.nmi([[0, 1]], [[0, 1]]), r"shapes"),
-        (lambda: metrics.entropy([]), r"counts.shape = \(0,\)"),
-        (lambda: metrics.largest_share([[1, 2]]), r"counts.shape = \(1, 2\)"),
-        (lambda: metrics.entropy([1, -1]), "counts = .*none below 0"),
-        (lambda: metrics.paired_difference([1, 2], [1]), r"b.shape"),
-        (lambda: metrics.spread([]), r"values.shape"),
-        (lambda: metrics.spread([[1.0, 2.0]]), r"values.shape"),
-    ],
-)
+@pytest.mark.parametrize(("call", "message"), [
+    (lambda: metrics.accuracy([1, 2]), r"confusion.shape = \(2,\): must be \(\.\.\., C, C\)"),
+    (lambda: metrics.accuracy([[1, 2]]), r"confusion.shape = \(1, 2\)"),
+    (lambda: metrics.accuracy(np.ones((2, 3, 4))), r"confusion.shape = \(2, 3, 4\)"),
+    (lambda: metrics.macro_f1([[1, -1], [0, 0]]), "confusion = .*none below 0"),
+    (lambda: metrics.accuracy_under(CONFUSION, [1, 2]), r"label_mix.shape = \(2,\)"),
+    (lambda: metrics.accuracy_under(CONFUSION, 3), r"label_mix.shape = \(\)"),
+    (lambda: metrics.accuracy_under(CONFUSION, [1, -1, 3]), "label_mix = .*none below 0"),
+    (lambda: metrics.summary([[1.0]]), r"per_client.shape"),
+    (lambda: metrics.summary([1.0], [1, 2]), r"weights.shape"),
+    (lambda: metrics.summary([1.0, 2.0], [1, -1]), "weights = .*none below 0"),
+    (lambda: metrics.ari([0, 1], [0]), r"shapes"),
+    (lambda: metrics.nmi([[0, 1]], [[0, 1]]), r"shapes"),
+    (lambda: metrics.entropy([]), r"counts.shape = \(0,\)"),
+    (lambda: metrics.largest_share([[1, 2]]), r"counts.shape = \(1, 2\)"),
+    (lambda: metrics.entropy([1, -1]), "counts = .*none below 0"),
+    (lambda: metrics.paired_difference([1, 2], [1]), r"b.shape"),
+    (lambda: metrics.spread([]), r"values.shape"),
+    (lambda: metrics.spread([[1.0, 2.0]]), r"values.shape"),
+])  # fmt: skip
 def test_bad_input_says_what_is_allowed(call, message):
     with pytest.raises(ValueError, match=message):
         call()

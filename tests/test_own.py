@@ -34,19 +34,6 @@ def test_images_of_what_is_in_memory():
         images.of(GREY, [0, 1])
 
 
-@pytest.mark.parametrize("given, line", [
-    ({"y": np.arange(6) / 2}, r"y = 'float64\[6\]': must be 6 integers"),
-    ({"y": list("abcabc")}, r"y = '<U1\[6\]': must be 6 integers"),
-    ({"user": [0, 0.5, 1, 1.5, 2, np.nan]}, r"user = 'float64\[6\]': must be 6 integers"),
-    ({"train": [0, 1, 2, 0, 1, 2]}, r"train = 'int64\[6\]': must be 6 booleans"),
-    ({"cluster": list("xxxyyy")}, r"cluster = '<U1\[6\]': must be 6 integers"),
-    ({"x": np.zeros((6, 4, 5, 3))}, r"x.shape = \(6, 4, 5, 3\): must be \(n, H, W\) or \(n, C, H, W\)"),
-])  # fmt: skip
-def test_columns_in_memory_are_refused_as_those_of_a_file_are(given, line):
-    with pytest.raises(ValueError, match=f"^own: {line}"):
-        images.of(**{"x": GREY, "y": [0, 1, 2, 0, 1, 2], **given})
-
-
 def test_a_federation_is_tested_on_its_validation_data_while_parameters_are_chosen(digits):
     fed = federation.rotated(digits, clients=8, samples_per_client=20, validation_fraction=0.25)
     choosing = fed.validating()
@@ -163,15 +150,12 @@ def test_what_breaks_a_promise_is_found(name, tmp_path):
     assert said in broken[getattr(promises, name).__doc__.strip()]
 
 
-@pytest.mark.parametrize(
-    ("source", "line"),
-    [
-        ("from cflkit.methods import FedAvg", "must be one that defines a method: a Method with a name"),
-        ("import nowhere", "must be one that can be imported (mine.py:1: ModuleNotFoundError: No module named"),
-        ("import os\n\nif os\n", "must be one that can be imported (mine.py:3: SyntaxError: expected ':'"),
-        (RIGHT.replace("Positive = 1.0", "Positive"), "step = None: must be given a default, with which"),
-    ],
-)
+@pytest.mark.parametrize(("source", "line"), [
+    ("from cflkit.methods import FedAvg", "must be one that defines a method: a Method with a name"),
+    ("import nowhere", "must be one that can be imported (mine.py:1: ModuleNotFoundError: No module named"),
+    ("import os\n\nif os\n", "must be one that can be imported (mine.py:3: SyntaxError: expected ':'"),
+    (RIGHT.replace("Positive = 1.0", "Positive"), "step = None: must be given a default, with which"),
+])  # fmt: skip
 def test_what_cannot_be_tried_is_refused_in_one_line(source, line, tmp_path, capsys):
     assert console.main(["check", str(written(tmp_path, source))]) == 2
     said = capsys.readouterr().err

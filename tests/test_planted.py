@@ -65,15 +65,12 @@ def test_ifca_leaves_groups_of_labels_together(digits):
 
 
 # ------------------------------------------------------------------ a bound
-@pytest.mark.parametrize(
-    ("method", "score"),
-    [
-        (FedAvg(), "accuracy"),
-        (FedProx(), "accuracy"),
-        (StoCFL(), "global_accuracy"),
-        (StoCFL(global_update="chained"), "global_accuracy"),
-    ],
-)
+@pytest.mark.parametrize(("method", "score"), [
+    (FedAvg(), "accuracy"),
+    (FedProx(), "accuracy"),
+    (StoCFL(), "global_accuracy"),
+    (StoCFL(global_update="chained"), "global_accuracy"),
+])  # fmt: skip
 def test_no_global_model_reads_more_than_a_quarter_of_shifted_labels(digits, method, score):
     """Every test image occurs with four labels, equally often: one answer an image is right once at most."""
     fed = plant("shifted", digits, size=50)

@@ -12,7 +12,7 @@ from torch.func import functional_call
 from cflkit.engine.checkpoint import BusyError
 from cflkit.engine.sgd import SGD
 from cflkit.engine.simulation import Simulation, simulate
-from cflkit.methods import Ditto, FedAvg, FedProx, LocalOnly
+from cflkit.methods import Ditto, FedAvg, LocalOnly
 from cflkit.methods.base import Method
 
 
@@ -94,19 +94,6 @@ def test_a_run_that_has_diverged_says_so_for_good_also_when_it_goes_on(fed, sett
         again = ends(3, checkpoint=tmp_path)
     assert [row.get("diverged") for row in whole] == [True] * 4
     assert [row.get("diverged") for row in again] == [True] * 4
-
-
-@pytest.mark.parametrize("trainer", ["lean", "stacked", "shared", "auto"])
-def test_frozen_layers_stay_frozen(trainer, fed, settings_of_a_run):
-    sgd = SGD(0.1, epochs=2, momentum=0.9, weight_decay=0.1)
-    settings = settings_of_a_run | {"model": lambda: Net(frozen=True), "trainer": trainer, "local": sgd}
-    run = Simulation(FedProx(mu=0.5), fed, **settings)
-    begin, end = run.task.init()[0], run.run().server["model"]
-    assert run.model.parameters == ["last.weight", "last.bias"]
-    assert run.model.carried == ["first.weight", "first.bias"]
-    # FedAvg's sum of equal numbers rounds
-    torch.testing.assert_close(end[run.model.trainable :], begin[run.model.trainable :], rtol=0, atol=1e-15)
-    assert (end[: run.model.trainable] - begin[: run.model.trainable]).abs().max() > 0.01
 
 
 @pytest.mark.parametrize("trainer", ["lean", "stacked", "shared", "compiled", "auto"])

@@ -483,15 +483,6 @@ def test_union_find_joins_what_a_chain_of_alike_vectors_connects(seed, n, tau):
 
 
 @pytest.mark.parametrize("rule", RULES)
-@given(seed=SEEDS, n=COUNTS, one=TAUS, two=TAUS)
-def test_partitions_are_nested_in_tau(rule, seed, n, one, two):
-    """Best pair first makes the same merges in the same order at any tau, and only stops sooner or later."""
-    v = directions(seed, n)
-    coarse, fine = (grouping(v, tau, rule) for tau in sorted((one, two)))
-    assert len(set(zip(coarse, fine, strict=True))) == len(set(fine))  # each fine group lies in one coarse group
-
-
-@pytest.mark.parametrize("rule", RULES)
 @given(seed=SEEDS, n=COUNTS, tau=TAUS, shuffle=st.randoms(use_true_random=False))
 def test_both_rules_ignore_the_order_of_clients(rule, seed, n, tau, shuffle):
     v, order = directions(seed, n), list(range(n))
@@ -500,14 +491,6 @@ def test_both_rules_ignore_the_order_of_clients(rule, seed, n, tau, shuffle):
     plain, shuffled = grouping(v, tau, rule), grouping(v[order], tau, rule)
     same = np.equal.outer(plain, plain)
     assert (same[np.ix_(order, order)] == np.equal.outer(shuffled, shuffled)).all()
-
-
-@given(SEEDS, COUNTS, TAUS)
-def test_groups_are_numbered_by_their_lowest_member(seed, n, tau):
-    for rule in RULES:
-        label = grouping(directions(seed, n), tau, rule)
-        first = [label.index(k) for k in range(max(label) + 1)]
-        assert first == sorted(first)
 
 
 def test_fingerprints_beside_clusters_of_several_members():

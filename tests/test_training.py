@@ -1,7 +1,6 @@
 """Local training against ``torch.optim.SGD``, and the stacked path against the lean one."""
 
 from functools import cache, partial
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,7 +14,6 @@ from torch import nn
 from cflkit import models, rng
 from cflkit.engine.clients import IMAGES_AT_ONCE, Data, Pixels
 from cflkit.engine.fast import passing, trainers
-from cflkit.engine.network import Network
 from cflkit.engine.rows import Pick, row
 from cflkit.engine.sgd import SGD, Prox
 from cflkit.engine.trainer import Trainer
@@ -27,17 +25,6 @@ SEED, ROUND = 3, 7
 @cache
 def flat(name, dtype=torch.float64):
     return Model(partial(models.build, name, (1, 8, 8), 10), dtype)
-
-
-class Normed(nn.Module):
-    """BatchNorm, whose statistics are buffers."""
-
-    def __init__(self):
-        super().__init__()
-        self.first, self.norm, self.last = nn.Linear(64, 8), nn.BatchNorm1d(8), nn.Linear(8, 10)
-
-    def forward(self, x):
-        return self.last(F.relu(self.norm(self.first(x.flatten(1)))))
 
 
 class Dropping(nn.Sequential):
@@ -57,18 +44,6 @@ class NormedByBatch(nn.Sequential):
             nn.Conv2d(4, 6, 2, groups=2), nn.Conv2d(6, 4, 1, padding="same"), nn.Flatten(), nn.Tanh(),
             nn.Linear(32, 8), norms[1](8, eps=0.1), nn.Linear(8, 10),
         )  # fmt: skip
-
-
-class Scaled(nn.Module):
-    """A constant that is no parameter, kept as a buffer."""
-
-    def __init__(self):
-        super().__init__()
-        self.last = nn.Linear(64, 10)
-        self.register_buffer("scale", torch.tensor([2.0]))
-
-    def forward(self, x):
-        return self.last(x.flatten(1)) * self.scale
 
 
 def held(fed, model, clients=None):
@@ -221,53 +196,6 @@ def test_stacked_training_does_run_stacked(ragged, monkeypatch):
     local(model, SGD(0.1), "stacked").sgd(model.init(0), held(fed, model))
     with pytest.raises(TypeError):
         local(model, SGD(0.1), "lean").sgd(model.init(0), held(fed, model))
-
-
-@pytest.mark.parametrize("make", [Normed, Dropping, Scaled])
-def test_models_that_cannot_be_stacked_fall_back_and_equal_lean_exactly(make, ragged):
-    fed, model = ragged(4, 9, 14), Model(make)
-    sgd = SGD(0.1, epochs=2, batch_size=5, momentum=0.9, weight_decay=0.01)
-    prox = [Prox(0.1, model.init(5))]
-    lean, stacked = (local(model, sgd, trainer).sgd(model.init(1), held(fed, model), prox, model.init(2))
-                     for trainer in ("lean", "stacked"))  # fmt: skip
-    assert torch.equal(lean, stacked)
-    assert not torch.equal(lean[0], model.init(1))
-
-
-# ---------------------------------------------------------------------- buffers
-def test_batchnorm_statistics_move_as_in_torch_and_are_averaged(ragged):
-    fed, model = ragged(6, 10), Model(Normed)
-    start = model.init(1)
-    assert start[model.trainable :].tolist() == [0.0] * 8 + [1.0] * 8  # mean and variance of 8 units
-    sgd = SGD(0.1, epochs=2, batch_size=4, weight_decay=0.1)
-    found = local(model, sgd).sgd(start, held(fed, model), [Prox(1.0, model.init(2))])
-    for i in range(2):
-        module = Normed().double()
-        nn.utils.vector_to_parameters(start[: model.trainable].clone(), module.parameters())
-        optimiser = torch.optim.SGD(module.parameters(), lr=0.1, weight_decay=0.1)
-        index, y = fed.train.rows(i)
-        x = fed.train.pool[index].double() / 16
-        for batch in sgd.batches(len(y), rng.generator(SEED, ROUND, i, "batches")):
-            optimiser.zero_grad()
-            w = nn.utils.parameters_to_vector(module.parameters())
-            pull = ((w - model.init(2)[: model.trainable]) ** 2).sum() / 2
-            (F.cross_entropy(module(x[batch]), y[batch]) + pull).backward()
-            optimiser.step()
-        buffers = torch.cat([module.norm.running_mean, module.norm.running_var])
-        torch.testing.assert_close(found[i, model.trainable :], buffers, rtol=0, atol=1e-12)
-
-    task = SimpleNamespace(model=model, sizes=fed.train.sizes, seed=SEED)
-    net = Network(task, None, local(model, sgd), 1, lambda ids: held(fed, model, ids))
-    up = net.call(torch.arange(2), lambda down, memory, data, local: {"model": local.sgd(start, data)})
-    both = local(model, sgd).sgd(start, held(fed, model))
-    torch.testing.assert_close(up["model"].mean(up.sizes), (6 * both[0] + 10 * both[1]) / 16, rtol=0, atol=1e-14)
-
-
-def test_other_buffers_are_never_trained(ragged):
-    fed, model = ragged(3, 5), Model(Scaled)
-    for trainer in ("lean", "stacked"):
-        found = local(model, SGD(0.5, epochs=3, weight_decay=0.1), trainer).sgd(model.init(0), held(fed, model))
-        assert found[:, -1].tolist() == [2.0, 2.0]
 
 
 # ---------------------------------------------------------------------- looking, without training
