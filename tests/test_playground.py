@@ -1,12 +1,15 @@
 """The playground's script beside the package, in double precision: the same models, groups and scores."""
 
+import html
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
 from itertools import product
 from pathlib import Path
+from urllib.parse import parse_qsl
 
 import numpy as np
 import pytest
@@ -145,14 +148,24 @@ LIMITS = {"stocfl": 60, "lcfed": 60}  # milliseconds of a round on one core; 30 
 @pytest.mark.parametrize("name", WORDS["presets"])
 def test_a_preset_has_its_picture_and_its_knobs(name):
     still = (directive.STILLS / f"{name}.html").read_text("utf-8")
-    html = directive.markup(name, WORDS, still, "playground.html")
+    made = directive.markup(name, WORDS, still, "playground.html")
     assert still.count('viewBox="0 0 66 44"') == exporter.CLIENTS
     for item in WORDS["presets"][name]["situation"].split("&"):
         knob, value = item.split("=")
         assert knob == "round" or value in WORDS["knobs"][knob]["values"]
     methods = {method.split()[0] for method in exporter.METHODS}
     assert set(WORDS["methods"]) == set(WORDS["knobs"]["method"]["values"]) == methods
-    assert ("All knobs" in html) == (name != "full")
+    assert ("All knobs" in made) == (name != "full")
+
+
+def test_addresses_in_assignments_and_pages_set_what_they_name():
+    pages = [*ROOT.glob("course/sources/*.md"), ROOT / "book" / "playground.md"]
+    where = re.compile(r"(?:playground\.html|href=\")\?([^`\"]+)")
+    found = {page: where.findall(page.read_text("utf-8")) for page in pages}
+    assert sum(bool(found[path]) for path in found if path.parent.name == "sources") >= 2
+    for address in (html.unescape(one) for these in found.values() for one in these):
+        for knob, value in parse_qsl(address, strict_parsing=True):
+            assert value.isdigit() if knob == "round" else value in WORDS["knobs"][knob]["values"], address
 
 
 @pytest.fixture(scope="module")
