@@ -9,7 +9,7 @@ from made import record
 
 from cflkit.workbook import places
 from cflkit.workbook.claims import ledger
-from cflkit.workbook.claims.ledger import MEASURED, NOT_RUN, Missing
+from cflkit.workbook.claims.ledger import MEASURED, NOT_RUN, RUNNABLE, Missing
 
 # (paper, table, method, value), in the order of results.yaml
 PRINTED = [
@@ -123,6 +123,19 @@ REASONS = [
     (40.0, NOT_RUN, 0, False, (), "of another paper"),
     (30.0, NOT_RUN, 0, False, (), "of another paper"),
 ]
+
+
+def test_what_became_of_every_number_and_what_is_lacking_cost(folder):
+    """Free lacks a, b and c with three seeds each, gated a and b with five; b is the cheaper one."""
+    lacking = {"runs": 19, "hours": (6 * 10 + 3 * 4 + 5 * 10 + 5 * 4) / 60, "gpu_hours": 15 / 60}
+    none = {"printed": 7, "measured": 0, "firm": 0, "early": 0, "runnable": 3, "left out": 4}
+    blank = [(value, RUNNABLE, 0, False, names, "") for value, names in
+             ((90.0, ("one", "two")), (80.0, ("one", "two")), (70.0, ("two", "three")))]  # fmt: skip
+    assert became(folder) == blank + REASONS and ledger.totals(folder) == pytest.approx(none | lacking)
+    seeds(folder, "free", "b", 3, personal_accuracy=0.5, accuracy=0.4)
+    assert became(folder) == [blank[0], (80.0, MEASURED, 3, False, ("one", "two"), ""), blank[2], *REASONS]
+    some = {"measured": 1, "firm": 1, "runnable": 2, "runs": 16, "hours": (142 - 12) / 60, "gpu_hours": 13.5 / 60}
+    assert ledger.totals(folder) == pytest.approx(none | some)
 
 
 def test_a_row_unlearnt_does_not_count(folder):

@@ -14,7 +14,7 @@ from docutils import nodes
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 
 from cflkit.workbook import places, strict
-from cflkit.workbook.claims import findings, schema, verdicts
+from cflkit.workbook.claims import findings, verdicts
 
 FILE = places.BOOK / "leads.yaml"
 FROM, TO = -7, 10  # points of accuracy that the picture spans
@@ -63,8 +63,8 @@ def leads() -> dict[str, Lead]:
     found = {}
     for paper, entry in strict.read(FILE).items():
         ours, other = (findings.printed(**where) for where in entry["printed"])
-        (claim,) = (claim for claim in schema.claims()[paper] if claim.get("main"))
-        judged = {(part.a, part.b): part for part in verdicts.judge(paper, claim).findings if part.mean is not None}
+        (verdict,) = (verdict for claim, verdict in verdicts.verdicts(paper) if claim.get("main"))
+        judged = {(part.a, part.b): part for part in verdict.findings if part.mean is not None}
         runs = [measured(run["how"], run["ours"], run["other"], judged) for run in entry["runs"]]
         found[paper] = Lead(entry["name"], entry["over"], ours - other, runs, entry.get("missing", ""))
     return found
