@@ -69,6 +69,6 @@ def test_the_package_page_lists_every_module():
     modules = {path.relative_to(ROOT) for path in (ROOT / "cflkit").rglob("*.py")}
     named = {".".join(path.with_suffix("").parts).removesuffix(".__init__") for path in modules}
     listed = set(" ".join(page.read_text() for page in (ROOT / "book").glob("api*.md")).split())
-    packages = {"cflkit", "cflkit.data", "cflkit.models", "cflkit.engine", "cflkit.workbook"}
+    packages = {name for name in named if (ROOT / name.replace(".", "/")).is_dir()}
     missing = named - listed - packages - {"cflkit.__main__"}
     assert not missing, f"no book/api_*.md has a section for {', '.join(sorted(missing))}: add an automodule each"
