@@ -396,7 +396,7 @@ def test_all_numbers_are_in_the_csv_and_those_of_earlier_rounds_may_be_asked_for
     assert lines[0] == "run,method,metric,seeds,mean,std,shared,difference,low,high"
     assert [line.split(",")[2] for line in lines[1:]] == 2 * ["accuracy", "clusters", "f1"]
     assert [float(x) for x in lines[-1].split(",")[-3:]] == [-0.25, -0.25, -0.25]
-    with pytest.raises(ValueError, match="metric = 'acuracy': must be one of accuracy, accuracy, clusters, drift,"):
+    with pytest.raises(ValueError, match="metric = 'acuracy': must be one of accuracy, clusters, drift,"):
         compare.show(groups, tmp_path, "acuracy", "csv")
 
 

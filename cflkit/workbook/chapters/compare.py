@@ -147,7 +147,7 @@ def show(found: Groups, out: Path, metric: str, form: str) -> None:
     require(len(table) > 0, "run", ", ".join(found), ok)
     rows = (row for runs in groups.values() for run in runs for each in run.rounds.values() for one in each
             for row in one)  # fmt: skip
-    known(["accuracy", *sorted({name for row in rows for name, x in row.items() if _number(x)})], metric, "metric")
+    known(sorted({"accuracy"} | {name for row in rows for name, x in row.items() if _number(x)}), metric, "metric")
     places.need_folder("out", out)
     if form != "text":
         print(written(table if form == "csv" else cells(table, metric), form))

@@ -64,7 +64,7 @@ def rerun(name: str, given: Mapping[str, str], out: Path = places.RUNS) -> Path:
         with places.writing(executed):
             changed = {name: values[name] for name in given}
             done = notebooks.execute(notebook, path, changed, executed)
-        metrics = json.loads(done.cells[-1].outputs[0].text)
+        metrics = json.loads(next(one.text for one in done.cells[-1].outputs if one.get("name") == "stdout"))
     except notebooks.CellFailed as error:
         failed = f"{error}; {executed.with_suffix('.html')} shows where"
     seconds, done = time.perf_counter() - began, nbformat.read(executed, 4)

@@ -18,7 +18,8 @@ def value(name: str, hint: Any, text: str) -> Any:
     """Read the value that an annotation allows: a number, a word, ``true``, ``null``, a list such as ``[1, 2]``."""
     read: list[Any] = [WORDS[text.lower()]] if text.lower() in WORDS else []
     with suppress(ValueError, SyntaxError, TypeError, MemoryError, RecursionError):  # of brackets without end
-        read += [] if re.search("[_'\"]", text) else [ast.literal_eval(text.strip())]  # 1_0 is no number, nor '1'
+        found = ast.literal_eval(text.strip())
+        read += [] if isinstance(found, str) or re.search(r"\d_\d", text) else [found]  # 1_0 is no number
     for one in [*read, text]:
         if accepts(hint, one):
             whole = type(one) is int and float in _kinds(hint) and int not in _kinds(hint)
