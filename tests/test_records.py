@@ -85,7 +85,7 @@ def changed(text, place, value):
     *path, last = place.split("/")
     inner = whole
     for name in path:
-        inner = inner[name]
+        inner = inner[int(name) if name.isdigit() else name]
     inner[last] = value
     if value is ...:
         del inner[last]

@@ -95,10 +95,11 @@ def alone(run: Path) -> Iterator[None]:
     except Timeout:
         line = f"run = {str(run)!r}: must be free; another process is at work on this run"
         raise BusyError(line) from None
-    with contextlib.ExitStack() as end:
-        end.callback(lock.release)
-        end.callback(Path(lock.lock_file).unlink, missing_ok=True)  # first: who waits sees that it is gone
+    try:
         yield
+    finally:
+        Path(lock.lock_file).unlink(missing_ok=True)  # first: who waits sees that it is gone
+        lock.release()
 
 
 def tidy(kept: Path) -> None:
