@@ -711,6 +711,23 @@ def test_a_group_of_fedgroup_without_members_stands_where_all_began():
     assert found["models"][1 - mine].tolist() == [0, 7] and found["models"][mine].tolist() == [1, 7]
 
 
+def test_a_group_of_fedgroup_without_sampled_members_stays():
+    method = FedGroup(k=2)
+    rig = simulation(method, tiny_fed(), **THREE_STEPS)
+    server = method.start(rig.network(0, Memory()))
+    here, there = server["assign"][0], server["assign"][1]
+    after = method.round(server, torch.tensor([0, 2]), rig.network(1, Memory()))
+    assert here != there
+    for name in ("models", "moved"):
+        assert torch.equal(after[name][there], server[name][there])
+        assert not torch.equal(after[name][here], server[name][here])
+
+
+def test_fedgroup_pretrains_by_epochs_where_the_run_counts_steps():
+    found = run(FedGroup(k=1), tiny_fed(), local=SGD(0.1, steps=3), rounds=0).server
+    close(found["models"][0], average([train(initial(), *c, steps=1) for c in CLIENTS]))
+
+
 def test_a_newcomer_joins_the_group_that_moved_its_way_last():
     method = FedGroup(k=2, pretrain=1, pretrain_epochs=2)
     rig = simulation(method, tiny_fed(), **THREE_STEPS)
