@@ -53,3 +53,10 @@ addEventListener("load", () =>
     wide.forEach((formula) => (formula.tabIndex = 0))
   }),
 )
+
+// The list of pages shows where the reader is.
+addEventListener("load", () => {
+  const list = document.querySelector(".bd-sidebar-primary .sidebar-primary-item:has(nav)")
+  const here = list && [...list.querySelectorAll("li.current > a")].pop()
+  if (here) list.scrollTop += here.getBoundingClientRect().top - list.getBoundingClientRect().top - list.clientHeight / 3
+})
