@@ -29,7 +29,7 @@ addEventListener("load", () =>
 // A picture whose letters a phone would shrink beyond reading scrolls: an inch of 71 pixels gives the smallest, of 9.2
 // points, nine pixels.
 const widen = (picture) => {
-  const inches = picture.naturalWidth / (picture.closest(".cell") ? 110 : 150) // as notebooks and pages save them
+  const inches = picture.getAttribute("width") / (picture.closest(".cell") ? 110 : 150) // as notebooks and pages save them
   if (innerWidth >= 768 || picture.clientWidth >= 71 * inches) return
   const box = document.createElement("div")
   box.className = "cfl-wide"
@@ -39,12 +39,8 @@ const widen = (picture) => {
   picture.style.width = `${71 * inches}px`
   cue(box)
 }
-addEventListener("load", () =>
-  document.querySelectorAll(".bd-article img").forEach((picture) => {
-    if (picture.complete) widen(picture)
-    else picture.addEventListener("load", () => widen(picture), { once: true })
-  }),
-)
+// The tag has the width, so this waits for no picture, and nothing moves when the picture comes.
+document.addEventListener("DOMContentLoaded", () => document.querySelectorAll(".bd-article img").forEach(widen))
 
 // A formula that is wider than its place scrolls, by the arrow keys, too.
 addEventListener("load", () =>
@@ -53,3 +49,10 @@ addEventListener("load", () =>
     wide.forEach((formula) => (formula.tabIndex = 0))
   }),
 )
+
+// The list of pages shows where the reader is.
+addEventListener("load", () => {
+  const list = document.querySelector(".bd-sidebar-primary .sidebar-primary-item:has(nav)")
+  const here = list && [...list.querySelectorAll("li.current > a")].pop()
+  if (here) list.scrollTop += here.getBoundingClientRect().top - list.getBoundingClientRect().top - list.clientHeight / 3
+})
