@@ -14,6 +14,7 @@ SMALL = {
     "cfl": {"eps1": 1e9, "eps2": 0.0, "min_round": 1},  # splits from the first round on
     "fesem": {"k": 3, "init": "random"},  # from k-means nobody moves
     "fedgroup": {"pretrain": 5},
+    "fedsoft": {"draw": 1.0},  # so that whoever is sampled trains
     "fedcg": {"domains": 2},
     "feddrift": {"delta": 0.01, "every": 1, "first": "each"},
     "flux": {"warmup": 1, "latent": 4},

@@ -161,6 +161,18 @@ def test_fedsoft_by_hand(every):
         assert served.index[i] == (u[i].argmax() if asked[i] > 0 else np.bincount(best, minlength=2).argmax())
 
 
+def test_fedsoft_serves_by_what_a_client_said_and_asks_who_was_never_asked():
+    method = FedSoft(k=2)
+    rig = simulation(method, tiny_fed(), participation=0.4)
+    history = rig.run()
+    known = history.server["assign"] >= 0
+    assert known.sum() == 2
+    fresh = method.weigh(history.server["models"], torch.arange(N), rig.network(9, Memory())).argmax(1)
+    turned = history.server | {"assign": torch.where(known, 1 - fresh, -1)}
+    served = method.serve(turned, torch.arange(N), rig.network(9, history.memory))
+    assert served.index.tolist() == torch.where(known, 1 - fresh, fresh).tolist()
+
+
 def test_a_fedsoft_cluster_draws_in_proportion_to_images_and_importance():
     method, counts = FedSoft(k=1, draw=0.2), np.zeros(5)
     net = network(method, tiny_fed())
@@ -219,6 +231,8 @@ def test_by_label_pacfl_compares_directions_of_the_same_label():
     same = [(np.array([[4, 0], [0, 9]]), np.array(y)) for y in ([0, 1], [1, 0])]
     assert clusters(PACFL(beta=1.0, rank=1, angle="sum"), *same) == [0, 0]
     by_label = PACFL(beta=179.0, rank=1, angle="sum", subspace="label")
+    basis = run(by_label, federation(*same), rounds=0).server["basis"].abs()
+    close(basis, [np.eye(2), np.eye(2)[::-1]])  # a column a label
     assert clusters(by_label, *same) == [0, 1]
     assert clusters(PACFL(beta=1.0, rank=1, angle="entry", subspace="label"), *same) == [0, 0]
     with pytest.raises(ValueError, match=r"^angle = 'first': must be sum or entry with subspace='label'$"):

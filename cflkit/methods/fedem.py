@@ -66,7 +66,7 @@ class FedEM(Method):
 
     def equal(self, local: Local) -> Tensor:
         """Equal shares (M,), of a client that knows nothing yet."""
-        return torch.full((self.k,), 1 / self.k, dtype=local.model.dtype, device=local.model.device)
+        return torch.ones(self.k, dtype=local.model.dtype, device=local.model.device) / self.k
 
     def client_shares(self, down, memory, data, local):
         """The shares that a client keeps, or those of one step from equal ones."""
