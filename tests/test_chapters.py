@@ -18,6 +18,10 @@ EDGES = {
         {"domains": 16, "beta": 1.0, "refresh": 200, "layers": "all", "rounds": 2},
     ],
     "comparison": [{"share": "fifth", "seeds": 3}, {"share": "all", "seeds": 5}],
+    "drift": [
+        {"rounds": 2, "size": 20, "delta": 0.01, "scaling": 0.5, "tau": -1.0},
+        {"rounds": 2, "size": 300, "delta": 10.0, "scaling": 5.0, "tau": 1.0},
+    ],
     "fesem": [
         {"k": 2, "lam": 0.0, "sub": "all", "init": "kmeans", "rounds": 4},
         {"k": 8, "lam": 4.0, "sub": "last", "init": "random", "rounds": 4},

@@ -64,14 +64,13 @@ class FLUX(Method):
             "models": model[None],
             "encoder": model,
             "directions": torch.from_numpy(np.linalg.qr(drawn)[0]).to(model),  # (H, L), from a shared seed
-            "scale": model.new_zeros(2, 0),  # lowest and highest value of each moment
-            "centroids": model.new_zeros(0, 0),  # (K, D) of scaled descriptors; empty until clients are clustered
+            "centroids": model.new_zeros(0),  # (K, D) of scaled descriptors; empty until clients are clustered
             "assign": torch.full((net.task.clients,), -1),
         }
 
     def round(self, server, clients, net):
         since = net.round - 1 - self.warmup
-        if since == 0 or (self.every and since > 0 and since % self.every == 0):
+        if since >= 0 and (since % self.every if self.every else since) == 0:
             server = self.cluster(server, net)
         k, models = self.found(server, clients, net), server["models"]
         up = net.call(clients, self.client, per_client={"model": Pick(models, k)})
@@ -89,7 +88,7 @@ class FLUX(Method):
         described = finite(self.described(server, there, self.describe, net), net)
         if not len(old):
             parts = moments(described, server["directions"].shape[1])
-            server = server | {"scale": torch.stack([parts.amin((0, 2)), parts.amax((0, 2))])}
+            server = server | {"scale": torch.stack([parts.amin((0, 2)), parts.amax((0, 2))])}  # of each moment
         scaled = self.scaled(server, described)
         k = torch.from_numpy(dense(scaled.cpu().double().numpy(), self.scaling))
         centroids = Rows([scaled]).mean_by(k, int(k.max()) + 1)
@@ -138,8 +137,8 @@ class FLUX(Method):
             classes = torch.arange(data.classes, device=z.device) if labelled else torch.arange(0, device=z.device)
             of = torch.cat([torch.ones_like(z[:, :1]), (y[:, None] == classes).to(z)], 1)  # all, then each label
             n = of.sum(0)[:, None]
-            mean = of.T @ z / n.clamp(min=1)
-            spread = ((of[:, :, None] * (z[:, None] - mean) ** 2).sum(0) / n.clamp(min=1)).sqrt()
+            mean = of.T @ z / n  # not a number where a label is missing
+            spread = ((of[:, :, None] * (z[:, None] - mean) ** 2).sum(0) / n).sqrt()
             row = torch.stack([mean, spread], 1)  # (1 + C, 2, L)
             row[1:] = torch.where(n[1:, None] > 1, row[1:], -1.0)
             row = row.flatten()
@@ -184,11 +183,12 @@ def dense(points: np.ndarray, scaling: float) -> np.ndarray:
     """
     from sklearn.cluster import DBSCAN  # takes longer to import than PyTorch, and few methods need it
 
+    if len(points) == 1:
+        return np.zeros(1, np.int64)
     apart = cdist(points, points)
-    nearest = np.sort(apart + np.diag(np.full(len(points), np.inf if len(points) > 1 else 0)), 1)[:, 0]
-    nearest.sort()
+    nearest = np.sort(np.sort(apart, 1)[:, 1])  # the first is one's own, 0
     chord = np.linspace(nearest[0], nearest[-1], len(nearest))
-    radius = scaling * nearest[int(np.argmax(chord - nearest))]
+    radius = scaling * nearest[np.argmax(chord - nearest)]
     label = DBSCAN(max(radius, 1e-300), min_samples=2, metric="precomputed").fit(apart).labels_
     alone = label < 0
     label[alone] = label.max() + 1 + np.arange(alone.sum())
