@@ -199,7 +199,7 @@ def test_findings_and_verdicts_compare_alike():
 def test_each_paper_has_one_main_claim_and_corrections_end_where_the_rule_does():
     assert all(sum(claim.get("main", False) for claim in found) == 1 for found in schema.claims().values())
     for one in schema.corrections():
-        assert verdicts.verdict(one["claim"]) == one["after"], one["claim"]
+        assert verdicts.verdict(one["claim"]) == one["now"], one["claim"]
 
 
 def test_an_agreement_is_of_the_interval():

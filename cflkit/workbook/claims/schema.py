@@ -138,13 +138,14 @@ class Mechanism(Checked):
 
 @dataclass(frozen=True)
 class Correction(Checked):
-    """A rule that was wrong: when it was corrected, why, and what it said before and after."""
+    """A rule that was wrong: when and why it was corrected, what it said before and after, and with later runs."""
 
     claim: str
     day: date
     before: str
     after: str
     because: str
+    now: str | None = None
 
 
 # ---------------------------------------------------------------------- comparisons
@@ -296,5 +297,5 @@ def rules_since() -> date:
 
 
 def corrections() -> list[dict]:
-    """Rules that were wrong, when and why they were corrected, and both verdicts; raises as ``protocols``."""
-    return _claims(places.PAPERS).get("corrections", [])
+    """Rules that were wrong, when and why they were corrected, with their verdicts; raises as ``protocols``."""
+    return [{"now": one["after"], **one} for one in _claims(places.PAPERS).get("corrections", [])]
