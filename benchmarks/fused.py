@@ -47,9 +47,9 @@ class Streams(Trainer):
 @contextmanager
 def tiled(tiles: dict) -> Iterator[None]:
     """Let kernels have tiles of these sizes."""
-    from cflkit.engine.fast.fused import kernels
+    from cflkit.engine.fast.fused import programs
 
-    with patch.object(kernels, "Tiles", partial(kernels.Tiles, **tiles)):
+    with patch.object(programs, "Tiles", partial(programs.Tiles, **tiles)):
         yield
 
 

@@ -21,7 +21,7 @@ from cflkit.engine.sgd import SGD, Prox
 from cflkit.models.flat import Model
 
 pytest.importorskip("triton")
-from cflkit.engine.fast.fused import kernels
+from cflkit.engine.fast.fused import programs
 
 pytestmark = pytest.mark.filterwarnings("ignore:__array_wrap__")
 TOLERANCE = {torch.float64: 1e-10, torch.float32: 1e-5}
@@ -96,8 +96,8 @@ def test_what_has_no_kernels_goes_in_lock_step(fed, done):
     [("lenet", (1, 28, 28)), ("lenet", (3, 32, 32)), ("femnist_248", (1, 28, 28)), ("mlp200", (1, 28, 28))],
 )
 def test_networks_of_the_papers(name, shape, dtype, done, monkeypatch):
-    with_large_tiles = partial(kernels.Tiles, m=64, n=64, k=256)  # fewer, as NumPy likes them
-    monkeypatch.setattr(kernels, "Tiles", with_large_tiles)
+    with_large_tiles = partial(programs.Tiles, m=64, n=64, k=256)  # fewer, as NumPy likes them
+    monkeypatch.setattr(programs, "Tiles", with_large_tiles)
     torch.manual_seed(0)
     pool = torch.randint(0, 256, (6, *shape), dtype=torch.uint8)
     samples = Samples(pool, torch.arange(6), torch.arange(6), torch.tensor([0, 2, 5, 6]))
@@ -131,15 +131,15 @@ import torch
 from test_fused import SMALL
 from triton.backends.compiler import GPUTarget
 import triton
-from cflkit.engine.fast.fused import kernels
+from cflkit.engine.fast.fused import programs
 from cflkit.engine.fast.plan import plan_of
-net = kernels.network(plan_of(SMALL["pools"](), (1, 8, 8)), 17)
+net = programs.network(plan_of(SMALL["pools"](), (1, 8, 8)), 17)
 values = "vectors kept pull anchors images scratch".split()
 types = dict.fromkeys(values, "*fp32") | dict.fromkeys(["labels", "rows"], "*i64") | {"passing": "*i8"}
 types |= dict.fromkeys(["counts", "ends"], "*i32") | dict.fromkeys(["lr", "momentum"], "fp32")
-fixed = {"N": net, "R": kernels.Rule(True, True, True), "T": kernels.Tiles()}
+fixed = {"N": net, "R": programs.Rule(True, True, True), "T": programs.Tiles()}
 types |= dict.fromkeys(["STEPS", "ANCHORS"], "i32") | dict.fromkeys(fixed, "constexpr")
-source = triton.compiler.ASTSource(kernels.train, {k: types[k] for k in kernels.train.arg_names}, fixed)
+source = triton.compiler.ASTSource(programs.train, {k: types[k] for k in programs.train.arg_names}, fixed)
 print(len(triton.compile(source, target=GPUTarget("cuda", 90, 32)).asm["cubin"]))
 """
     own = {"TRITON_INTERPRET": "0", "PYTHONPATH": os.pathsep.join([os.path.dirname(__file__), *sys.path])}

@@ -34,22 +34,22 @@ class Fused(Trainer):
 
     def train(self, work: Work) -> Dense:
         """Train every client: vectors (m, P)."""
-        from cflkit.engine.fast.fused import kernels
+        from cflkit.engine.fast.fused import programs
 
         model, optimiser, m = work.model, work.optimiser, len(work.data)
         vectors = _rows(work.start).expand(m, -1).clone()
         images, labels = (torch.cat(part) for part in zip(*(work.data[i] for i in range(m)), strict=True))
         rows, counts, ends = (each.to(model.device) for each in _batches(work))
-        net = kernels.network(plan_for(model, tuple(work.data.shape)), rows.shape[2])
+        net = programs.network(plan_for(model, tuple(work.data.shape)), rows.shape[2])
         pulled = bool(work.prox or optimiser.weight_decay or work.shift is not None)
         pull, anchors = _pulls(work) if pulled else (vectors, vectors)
         kept = torch.zeros_like(vectors) if optimiser.momentum else vectors
-        tiles = kernels.Tiles()
-        kernels.train[(m,)](
+        tiles = programs.Tiles()
+        programs.train[(m,)](
             vectors, kept, pull, anchors, images, labels, rows, counts, ends, vectors.new_empty(m, 2, net.room),
             vectors.new_empty(m, net.room, dtype=torch.int8), optimiser.lr, optimiser.momentum, rows.shape[1],
             len(anchors), N=net, T=tiles,
-            R=kernels.Rule(optimiser.momentum > 0, optimiser.nesterov, pulled), num_warps=tiles.warps,
+            R=programs.Rule(optimiser.momentum > 0, optimiser.nesterov, pulled), num_warps=tiles.warps,
             num_stages=tiles.stages,
         )  # fmt: skip
         return Dense(vectors)

@@ -6,8 +6,8 @@ steps. What it works on lies in memory that no other program touches, so that it
 
 Every layer is one and the same thing, a convolution with ReLU and 2 x 2 pooling behind it or not: a dense layer is
 a convolution of images of one pixel. So there are three kernels of a layer, all of them products of matrices whose
-entries are picked by index: outputs from inputs (:func:`_forward`), the slopes by its inputs from those by its
-outputs (:func:`_back`), and those by its weights (:func:`_learn`), which move the weights as they come.
+entries are picked by index: outputs from inputs (``_forward``), the slopes by its inputs from those by its outputs
+(``_back``), and those by its weights (``_learn``), which move the weights as they come.
 
 The programs of a round touch nothing in common and add in one fixed order, so a round gives the same bits twice.
 """
