@@ -98,7 +98,7 @@ def problems(folder: Path) -> list[str]:
                 found.append(f"{name}: leads to {url}, which has no such anchor")
         for source, width in page.pictures:
             picture = path.parent / unquote(source)
-            if picture.is_file() and (pixels := letters(picture, width)) < LEAST:
+            if picture.is_file() and (pixels := round(letters(picture, width), 1)) < LEAST:
                 found.append(f"{name}: {source} has letters of {pixels:.1f} pixels, fewer than {LEAST}")
     for path in sorted(folder.rglob("*.css")):
         name = path.relative_to(folder)

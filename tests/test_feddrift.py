@@ -139,6 +139,23 @@ def test_newcomers_choose_among_models_that_are_not_isolated():
     assert method.serve(late.server, torch.tensor([4, 0]), net).index.tolist() == [1, 0]
 
 
+def test_clients_that_drift_together_begin_apart():
+    """2 and 3 turn in step 2. In step 3 both choose 3's model, and so does 0; 5 comes later, and is turned."""
+    turned = [[0, 0, 0, 0, 0, 1], [0, 0, 1, 1, 0, 1], [1, 0, 1, 1, 0, 1]]
+    pixels = [*RIGHT, RIGHT[0]], [*LEFT, LEFT[0]]
+    steps = [federation(*(pixels[t][c] for c, t in enumerate(row))) for row in turned]
+    method = FedDrift(0.2, every=3)
+    settings = {"model": simulation(method, steps[0]).model.make, "local": SGD(0.3, epochs=2), "progress": False}
+    arrival = torch.tensor([1, 1, 1, 1, 1, 8])
+    ends = [simulate(method, steps[:t], rounds=3, arrival=arrival, **settings) for t in (1, 2, 3)]
+    seen = [end.server for end in ends]
+    assert [s["assign"].tolist() for s in seen] == [[0] * 5 + [-1], [0, 0, 1, 2, 0, -1], [2, 0, 2, 2, 0, 2]]
+    assert [s["steps"].tolist() for s in seen] == [[5], [5 + 3, 1, 1], [8 + 2, 1, 1 + 3]]
+    net = simulation(method, federation(*pixels[1])).network(9, ends[2].memory)
+    everybody = torch.arange(6)  # members stay, until a time step begins, whatever they have turned to
+    assert method.serve(seen[2], everybody, net).index.tolist() == seen[2]["assign"].tolist()
+
+
 def test_what_a_time_step_costs():
     """Each client receives all models that may be chosen, and sends a loss of each; then FedAvg's traffic."""
     steps, P = [federation(*d) for d in STEPS], 6

@@ -178,6 +178,7 @@ def test_a_fedsoft_cluster_draws_in_proportion_to_images_and_importance():
     net = network(method, tiny_fed())
     for net.round in range(2000):
         counts[method.drawn(torch.tensor([1.0, 2, 3, 4, 0.0001]), 0, net)] += 1
+    assert len(FedSoft(draw=0.01).drawn(torch.ones(5), 0, net)) == 1  # never nobody
     assert counts.sum() == 2000 and np.abs(counts[:4] / 2000 - np.arange(1, 5) / 10).max() < 0.03 and counts[4] < 3
 
 
@@ -209,7 +210,9 @@ def clusters(method, *clients):
 )  # fmt: skip
 def test_pacfl_cuts_where_the_distance_exceeds_beta(link, beta, found):
     for angle in ("first", "sum", "entry"):
-        assert clusters(PACFL(beta=beta, rank=1, link=link, angle=angle), *LINES) == found
+        method = PACFL(beta=beta, rank=1, link=link, angle=angle)
+        assert clusters(method, *LINES) == found
+        assert clusters(method, LINES[0]) == [0]
 
 
 def test_pacfls_three_angles_by_hand():
@@ -252,8 +255,14 @@ def test_pacfl_is_fedavg_in_one_cluster_and_training_alone_in_as_many_as_clients
 def test_a_round_of_pacfl_averages_each_cluster_by_images():
     clients = [LINES[0], (np.array([[5, 0], [1, 0], [2, 0]]), np.array([0, 1, 1])), LINES[2]]
     rig = simulation(PACFL(rank=1), federation(*clients), local=SGD(0.5, epochs=2))
-    w, found = rig.task.init()[0].numpy(), rig.run().server
+    history, w = rig.run(), rig.task.init()[0].numpy()
+    found = history.server
     assert found["assign"].tolist() == [0, 0, 1]
+    assert [row["up"] for row in history.rounds] == [3 * 2, 3 * 6]  # nobody is asked for directions twice
+    turned = found | {"assign": torch.tensor([1, 0, 0])}
+    assert rig.method.serve(turned, torch.arange(3), rig.network(9, Memory())).index.tolist() == [1, 0, 0]
+    alone = rig.method.round(found, torch.tensor([2]), rig.network(2, Memory()))["models"]
+    assert torch.equal(alone[0], found["models"][0])  # nobody of this cluster took part
     first, second, third = (trained(w, *client) for client in clients)
     close(found["models"], [(2 * first + 3 * second) / 5, third])
 

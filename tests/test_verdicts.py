@@ -193,7 +193,8 @@ def test_findings_and_verdicts_compare_alike():
     a, b = "stocfl_rotmnist_4800_r10/ifca4", "stocfl_rotmnist_4800_r10/stocfl"
     (found,) = verdicts.decide({"p": {"more": [a, b]}}, {})
     assert findings.gap(a, b) == {"mean": found.mean, "low": found.low, "high": found.high, "n": found.n}
-    assert findings.ahead(a, b) is True and findings.WORDS["verdict"]("stocfl-gain") == verdicts.verdict("stocfl-gain")
+    assert findings.ahead(a, b) is True
+    assert findings.WORDS["verdict"]("stocfl-gain") == verdicts.verdict("stocfl-gain")
 
 
 def test_each_paper_has_one_main_claim_and_corrections_end_where_the_rule_does():

@@ -125,5 +125,5 @@ class PACFL(Method):
 
 def leading(images: Tensor, rank: int) -> Tensor:
     """The first left singular vectors (d, rank) of the matrix whose columns are images (n, d); zeros beyond n."""
-    found = torch.linalg.svd(images, full_matrices=False).Vh[:rank].T
-    return pad(found, (0, rank - found.shape[1]))
+    found = torch.linalg.svd(images, full_matrices=False).Vh.T
+    return pad(found, (0, rank - found.shape[1]))  # which cuts off what is too much
