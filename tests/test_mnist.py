@@ -11,7 +11,7 @@ CHAPTERS = [path.stem for path in notebooks.chapters() if "images" in parameters
 
 
 def test_these_chapters_take_other_pictures():
-    assert CHAPTERS == ["baselines", "fedcg", "fesem", "lcfed", "mdicfl", "stocfl"]
+    assert CHAPTERS == ["baselines", "drift", "fedcg", "fesem", "lcfed", "mdicfl", "stocfl"]
 
 
 @pytest.mark.slow
