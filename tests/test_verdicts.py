@@ -115,7 +115,7 @@ def test_a_rival_that_diverged_is_beaten_and_named_and_ours_decides_nothing(toy,
     decide = toy(a=A, b=B[::-1], c=C)
     file = next((tmp_path / "results" / "toy").glob("c-*-s1.json"))
     whole = json.loads(file.read_text())
-    whole["rounds"][-1]["diverged"] = True
+    whole["rounds"][-1]["diverged"] = whole["final"]["diverged"] = True
     file.write_text(json.dumps(whole))
     (found,) = decide({"p": {"more": ["toy/a", ["toy/b", "toy/c"]]}})
     assert (found.word, found.b, found.reason) == ("held", "toy/b", "`c` diverged, so beaten")
