@@ -99,13 +99,13 @@ picture: env  ## draw the README's picture from the run records
 	@$(PY) book/_ext/leads.py book/_static/readme.svg
 
 specimens: env  ## draw the chapters' pictures of real digits and letters (needs MNIST and the sample of FEMNIST)
-	@$(PY) book/_ext/specimens.py book/_static
+	@$(PY) book/measure/specimens.py book/_static
 
 steps: env  ## run again what the step-throughs show, and store it (minutes); the same files come out
 	@$(FIXED) $(PY) book/measure/histories.py
 
 playground: env  ## write the playground's digits, and draw its pictures for pages without scripts (needs Node)
-	@$(FIXED) $(PY) book/_ext/playground_export.py
+	@$(FIXED) $(PY) book/measure/playground_export.py
 
 bench: env  ## time one round of every workload beside the usual loop (minutes; wants a quiet machine)
 	@$(FIXED) $(PY) -m benchmarks.engine

@@ -11,6 +11,7 @@ from itertools import product
 from pathlib import Path
 from urllib.parse import parse_qsl
 
+import made
 import numpy as np
 import pytest
 import torch
@@ -19,8 +20,8 @@ from sklearn.cluster import KMeans
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "book" / "_ext"))
 import playground as directive  # noqa: E402
-import playground_export as exporter  # noqa: E402
 
+exporter = made.script("playground_export")
 NODE = shutil.which("node")
 SAME = 1e-9
 ROUNDS = 10

@@ -5,7 +5,7 @@ const folder = path.join(__dirname, "..", "_static", "playground");
 for (const name of ["draws", "federation", "network", "vectors", "methods", "run", "draw", "digits"])
   vm.runInThisContext(fs.readFileSync(path.join(folder, `${name}.js`), "utf8"), { filename: name });
 const { draw, run: runs } = vm.runInThisContext("playground");
-const { knobs, presets } = JSON.parse(fs.readFileSync(path.join(__dirname, "playground.json"), "utf8"));
+const { knobs, presets } = JSON.parse(fs.readFileSync(path.join(__dirname, "..", "_ext", "playground.json"), "utf8"));
 const first = Object.fromEntries(Object.entries(knobs).map(([name, knob]) => [name, knob.first]));
 
 for (const [name, { situation }] of Object.entries(presets)) {
@@ -20,7 +20,7 @@ for (const [name, { situation }] of Object.entries(presets)) {
   const whole = `<div class="pg-tiles">${tiles.join("\n")}</div>\n<p class="pg-legend">${draw.legend(federation)}</p>\n` +
     `<div class="pg-charts">${draw.charts(run, method, t, [])}</div>\n` +
     `<p class="pg-says">${draw.says(run, t, knobs.method.values[method])}</p>\n`;
-  const file = path.join(__dirname, "playground_stills", `${name}.html`);
+  const file = path.join(__dirname, "..", "_ext", "playground_stills", `${name}.html`);
   fs.writeFileSync(`${file}.part`, whole);
   fs.renameSync(`${file}.part`, file);
 }

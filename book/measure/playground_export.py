@@ -60,7 +60,7 @@ def script() -> str:
     pairs = digits.x.reshape(-1, 2).tolist()
     packed = {"alphabet": ALPHABET, "pixels": "".join(ALPHABET[SHADES * a + b] for a, b in pairs),
               "labels": "".join(map(str, digits.y.tolist())), "train": int(digits.train.sum())}  # fmt: skip
-    return f"/* Made by book/_ext/playground_export.py. */\nplayground.digits = {json.dumps(packed)};\n"
+    return f"/* Made by book/measure/playground_export.py. */\nplayground.digits = {json.dumps(packed)};\n"
 
 
 def export(method: str, domains: str, alpha: float | None, share: float, rounds: int, seed: int = 0) -> dict:
