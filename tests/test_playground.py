@@ -106,6 +106,8 @@ TOLD = [
     ("images=shifted&method=fedavg&round=20", "balanced", 0.215, 0.245),
     ("images=shifted&method=local&round=20", "balanced", 0.825, 0.855),
     ("images=shifted&method=oracle&round=20", "balanced", 0.905, 0.945),
+    ("method=fedavg&round=20", "balanced", 0.635, 0.71),
+    ("method=oracle&round=20", "balanced", 0.91, 0.945),
     ("images=same&labels=0.1&method=local&round=20", "own", 0.955, 0.975),
     ("images=same&labels=0.1&method=local&round=20", "balanced", 0.285, 0.335),
     ("images=same&labels=0.1&method=fedavg&round=20", "balanced", 0.845, 1),
@@ -114,6 +116,8 @@ TOLD = [
     ("method=stocfl&tau=0.1&round=1", "groups", 1, 1),
     ("method=stocfl&tau=0.5&round=1", "ari", 0.865, 1),
     ("method=stocfl&tau=0.8&round=1", "groups", 29, 40),
+    ("labels=1&method=stocfl&round=1", "ari", 0.05, 0.205),
+    ("labels=1&method=stocfl&round=1", "groups", 18, 24),
     ("labels=0.1&method=stocfl&round=1", "byLabel", 0.485, 0.815),
     ("labels=0.1&method=stocfl&round=1", "ari", -0.05, 0.145),
     ("labels=1&method=fesem&round=1", "ari", 1, 1),
@@ -128,15 +132,18 @@ TOLD = [
 def test_experiments_come_out_as_told(tmp_path):
     told = {f"{address}&seed={seed}": None for address, *_ in TOLD for seed in range(10)}
     ifca = [f"method=ifca&round=20&seed={seed}" for seed in range(10)]
+    early = [address.replace("round=20", "round=5") for address in ifca]
     pulled, alone = "method=lcfed&mu=0&lam=0&round=20", "method=local&round=20"
     first = {name: knob["first"] for name, knob in WORDS["knobs"].items()}
-    situations = [*told, *ifca, pulled, alone]
+    situations = [*told, *ifca, *early, pulled, alone]
     found = dict(zip(situations, node({"situations": situations, "first": first}, tmp_path), strict=True))
     for address, score, low, high in TOLD:
         values = [found[f"{address}&seed={seed}"][score] for seed in range(10)]
         assert low <= min(values) and max(values) <= high, (address, score, values)
     assert [seed for seed in range(10) if found[ifca[seed]]["groups"] < 4] == [0, 1, 9]
     assert [seed for seed in range(10) if found[ifca[seed]]["ari"] == 1] == [2, 3, 4, 5, 7, 8]
+    for before, after in zip(early, ifca, strict=True):  # nobody changes after round 5
+        assert all(found[before][score] == found[after][score] for score in ("ari", "byLabel", "groups"))
     assert found[pulled]["balanced"] == found[alone]["balanced"] and found[pulled]["own"] == found[alone]["own"]
 
 
