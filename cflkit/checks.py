@@ -19,7 +19,7 @@ from functools import cache
 from numbers import Integral, Real
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-MANY = 40  # names that are listed, of those that there are
+MANY = 30  # names that are listed, of those that there are
 
 
 def require(ok: bool, name: str, value: object, allowed: str) -> None:
