@@ -275,6 +275,7 @@ def test_the_oracle_hands_out_training_images_of_the_true_cluster_of_most_member
     one = (np.array([[10, 0], [0, 10]]), np.array([0, 1]))
     two = (np.array([[20, 0], [0, 20], [0, 30]]), np.array([0, 1, 1]))
     fed = federation(one, two, two, one, cluster=[0, 1, 1, 0], mean=0.5, scale=10.0)
+    assert MDICFL.of(fed, k=3).real.shape[2] == MDICFL().samples
     method = MDICFL.of(fed, samples=4, k=3)
     a = [[0.5, -0.5], [-0.5, 0.5]]  # (10, 0) / 10 - 0.5, and the like; here as (class, pixel)
     assert method.real.shape == (2, 2, 4, 1, 1, 2)
