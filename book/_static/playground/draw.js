@@ -80,7 +80,7 @@ playground.draw = (() => {
   /* A round in words. */
   function says(run, t, method) {
     const { balanced, own, groups: count, moved, ari, byLabel, took } = run.history[t];
-    const clients = t ? `${took.length} clients took part` : "nobody has trained yet";
+    const clients = t ? `${took.length} clients took part` : "no round has run yet";
     const found = count ? ` ${count} ${count === 1 ? "group" : "groups"}, ${moved} ${moved === 1 ? "client" : "clients"} changed.` : "";
     const agree = Number.isNaN(ari) ? "" : ` Agreement with the true groups ${two(ari)}, with the most frequent labels ${two(byLabel)}.`;
     return `${method}, round ${t}: ${clients}. Accuracy ${percent(balanced)} on all labels, ${percent(own)} on each client's own.${found}${agree}`;
