@@ -59,10 +59,10 @@ def write(folder: Path = records.FOLDER, out: Path = OUT, benchmarks: Path = BEN
     rest = "common_tables", "ledger", "performance", "status", "cite"
     pages |= {name: (f"{name}.md.jinja", "ours") for name in rest}
     with results.unchanged():
+        _write(out / "printed_numbers.csv", evidence.numbers_csv(ledger.coverage(folder)))
         for name, (template, paper) in pages.items():
             own = [f"{name}.md.jinja", template]  # a paper may have a template of its own
             _write(out / f"{name}.md", typeset(templates.select_template(own).render(paper=paper)))
-        _write(out / "printed_numbers.csv", evidence.numbers_csv(ledger.coverage(folder)))
     for path in notebooks.chapters():
         _write(out / f"{path.stem}_time.md", reading.told(path))
     for name in diagrams.described():
@@ -120,7 +120,7 @@ def image(name: str, drawn: charts.Drawn, caption: str, out: Path) -> str:
         return f"{MISSING.capitalize()}.\n"
     figure, alt = drawn
     with places.atomic_write(out / f"{name}.png") as part:
-        figure.savefig(part, dpi=150, format="png", metadata={"Software": None})
+        figure.savefig(part, dpi=150, format="png", metadata={"Software": None}, pil_kwargs={"compress_level": 4})
     label = f"fig-{name.replace('_', '-')}"
     width = 105 * figure.get_figwidth()  # pixels that make the letters as high as those of the text
     options = f":name: {label}\n:alt: {alt}\n:width: {width:.0f}px"
@@ -293,10 +293,10 @@ def _curves(rows: Sequence[Row]) -> tuple[charts.Drawn, str] | None:
     """Draw the learning curves of a table's rows, where there are points between the first and the last."""
     curves, rest = {}, []
     for row in (row for row in rows if row.measured):
-        frame = pd.concat([pd.DataFrame(run["rounds"]) for run in row.measured.runs])
-        if row.metric in frame and frame.groupby("round")[row.metric].count().astype(bool).sum() > 2:
-            scored = frame.assign(**{ACCURACY: 100 * frame[row.metric]})
-            curves[row.name] = scored[["round", ACCURACY]].dropna()
+        known = [(at["round"], 100 * at[row.metric]) for run in row.measured.runs for at in run["rounds"]
+                 if at.get(row.metric) is not None]  # fmt: skip
+        if len({at for at, _ in known}) > 2:
+            curves[row.name] = pd.DataFrame(known, columns=["round", ACCURACY])
         else:
             rest.append(row.name)
     short = f" Scored after the last round alone, so not drawn: {', '.join(rest)}." if rest else ""

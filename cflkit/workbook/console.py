@@ -4,6 +4,7 @@ Whatever takes time to import is imported by the command that needs it, so that 
 """
 
 import argparse
+import gc
 import os
 import sys
 from pathlib import Path
@@ -348,6 +349,7 @@ def _pages(options) -> None:
     sys.path.insert(0, str(places.BOOK / "_ext"))  # where all that only the book needs lies
     import pages
 
+    gc.disable()  # the records stay to the end, and looking through them for garbage takes seconds
     pages.write()
 
 
