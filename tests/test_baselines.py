@@ -419,7 +419,6 @@ def test_traffic_of_lenet_is_what_the_tables_say(pictures, method, down, up, onc
 def test_bad_combinations_get_one_clear_line_before_any_work():
     fed = federation(*FOUR)
     for make, line in [
-        (lambda: simulation(IFCA(k=5), fed), "k = 5: must be at most the number of clients, 4"),
         (lambda: simulation(OracleClusters((0, 1)), fed), "len(cluster) = 2: must be the number of clients, 4"),
         (lambda: simulation(OracleClusters(), fed), "len(cluster) = 0: must be the number of clients, 4"),
         (lambda: OracleClusters.of(fed), "federation = 'tiny': must be one whose true clusters are known"),

@@ -408,17 +408,6 @@ def test_what_is_not_finite_passes_through(net_shape, winograd, value, place):
     assert torch.equal(w2.isfinite(), vector(net).isfinite())
 
 
-@needs_llvm
-def test_a_pixel_that_is_not_a_number_wins_its_window():
-    parts, shape = ((1, 1, 0, True, "max"), (2, False)), (1, 2, 2)
-    net = network(parts, shape)
-    code = Kernels(plan_of(net, shape), torch.float64, library.machines()[0])
-    for pixel in range(4):
-        x = torch.ones(1, 4, dtype=torch.float64)
-        x[0, pixel] = torch.nan
-        assert code.look(vector(net), x.view(1, 1, 2, 2)).isnan().all()
-
-
 # ---------------------------------------------------------------------- the same bits
 def trained(code, seed=0):
     g = torch.Generator().manual_seed(seed)
@@ -468,27 +457,6 @@ def test_the_batch_does_not_change_an_image(net_shape, winograd):
     order = np.array([5, 39, 5, 0])
     assert torch.equal(whole[order], code.look(w, x, order))
     assert code.look(w, x[:0]).shape == (0, CLASSES)
-
-
-@needs_llvm
-@every
-def test_features_there_and_back(net_shape, winograd):
-    """The first layers alone, as LEAF's network needs them: outputs are kept, derivatives come from elsewhere."""
-    net, shape = network(*net_shape), SMALL[1]
-    front = with_tiles(plan_of(net, shape), winograd).front()
-    code = Kernels(front, torch.float64, library.machines()[0])
-    w, (x, _) = vector(net), images(21, shape)
-    keep = code.room(21)
-    order = np.arange(21)[::-1].copy()
-    h = code.look(w, x, order, keep)
-    expected = net[:6](x.flip(0))
-    assert (h - expected).abs().max() <= 1e-12
-    code.look(w, -x)  # what others compute in between disturbs nothing
-    slopes = torch.randn(h.shape, dtype=h.dtype, generator=torch.Generator().manual_seed(0))
-    g = torch.ones(front.size, dtype=h.dtype)
-    code.back(w, keep, slopes, g)
-    wanted = torch.cat([t.flatten() for t in torch.autograd.grad(expected, list(net[:6].parameters()), slopes)])
-    assert (g - 1 - wanted).abs().max() <= 1e-12
 
 
 @needs_llvm

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 import torch
-from every import bits, every_variant, make, model, remembered
+from every import bits, make, model, remembered
 from torch import nn
 
 from cflkit.engine import courier
@@ -29,13 +29,6 @@ def outcome(history):
 
 
 # ---------------------------------------------------------------------- no bit changes
-@pytest.mark.parametrize("trainer", ["auto", pytest.param("stacked", marks=pytest.mark.slow)])
-@every_variant
-def test_workers_far_away_change_no_bit(variant, trainer, fed, settings_of_a_run):
-    settings = settings_of_a_run | {"model": model(variant), "rounds": 2, "trainer": trainer, "chunk": 2}
-    near = simulate(make(variant, fed), fed, **settings)
-    far = simulate(make(variant, fed), fed, **settings, workers=2, executor=Far())
-    assert outcome(far) == outcome(near)
 
 
 @pytest.mark.parametrize("network", ["lenet", "leaf_femnist"])

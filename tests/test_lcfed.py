@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny import close, federation, gradient, run, simulation, train, two_layer_gradient, two_layers
+from tiny import close, federation, run, simulation, train, two_layer_gradient, two_layers
 from torch import nn
 
 from cflkit.engine.memory import Memory
@@ -21,32 +21,6 @@ CLIENTS = [
     (np.array([[3, 1], [0, 4]]), np.array([1, 0])),
 ]
 SETTINGS = {"local": SGD(0.1, epochs=2, batch_size=10), "model": "mlp16"}
-
-
-def test_two_rounds_computed_by_hand():
-    """Softmax regression is all decision layer, so phi is empty and only the pull to the centre acts."""
-    fed, method = federation(*CLIENTS), LCFed(k=2, mu=0.5, lam=3.0, rank=None)
-    rig, memory = simulation(method, fed, local=SGD(0.1, epochs=2)), Memory()
-    server = method.start(rig.network(0, memory))
-    w0 = rig.task.init()[0].numpy()
-    own, centres, assign = [w0] * 3, [w0, w0], server["assign"].tolist()
-    for t in (1, 2):
-        for i, client in enumerate(CLIENTS):
-            w = own[i]
-            for _ in range(2):
-                w = w - 0.1 * (gradient(w, *client) + 0.5 * (w - centres[assign[i]]))
-            own[i] = w
-        cosine = [[w @ c / np.linalg.norm(w) / np.linalg.norm(c) for c in centres] for w in own]
-        if t == 1:  # the centres are equal, and nobody moves
-            assert np.ptp(cosine, axis=1).max() < 1e-12
-        else:
-            assign = [int(np.argmax(row)) for row in cosine]  # new models, old centres
-        members = [[own[i] for i in range(3) if assign[i] == k] for k in range(2)]
-        centres = [np.mean(m, 0) if m else centres[k] for k, m in enumerate(members)]
-        server = method.round(server, torch.arange(3), rig.network(t, memory))
-    assert server["assign"].tolist() == assign
-    close(server["models"], own)
-    close(server["centres"], centres)
 
 
 MORE = [
@@ -292,13 +266,6 @@ def test_an_unknown_layer_is_named(fed):
     for split in ("fc1", "hid", ""):
         with pytest.raises(ValueError, match=rf"^split = '{split}': must be {allowed}$"):
             simulation(LCFed(k=3, rank=3, split=split), fed, **SETTINGS)
-
-
-def test_the_last_allowed_value_is_taken():
-    assert LCFed(k=1, mu=0, lam=0, rank=1).rank == 1
-    simulation(LCFed(k=3, rank=None), federation(*CLIENTS))
-    with pytest.raises(ValueError, match=r"^k = 4: must be at most the number of clients, 3$"):
-        simulation(LCFed(k=4, rank=None), federation(*CLIENTS))
 
 
 def test_a_rank_beyond_the_sample_is_refused(fed):

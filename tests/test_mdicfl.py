@@ -336,9 +336,3 @@ def test_the_oracle_is_only_made_where_the_truth_is_known_and_every_class_held(f
         simulation(replace(oracle, real=oracle.real[:, :7]), fed)
     with pytest.raises(ValueError, match=r"^len\(real\) = 3: must be \d+ or more, the true clusters$"):
         simulation(replace(oracle, real=oracle.real[:-1]), fed)
-
-
-def test_more_clusters_than_clients_are_refused():
-    simulation(MDICFL(k=3), federation(*CLIENTS))
-    with pytest.raises(ValueError, match=r"^k = 4: must be at most the number of clients, 3$"):
-        simulation(MDICFL(k=4), federation(*CLIENTS))

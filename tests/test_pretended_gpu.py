@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from every import ALL, every_variant, make, model
+from every import ALL, every_variant, make
 from torch import nn
 from torch.func import grad, vmap
 from transfers import CLIENTS, counted
@@ -144,16 +144,6 @@ def test_nothing_of_it_is_left():
 
 
 # ---------------------------------------------------------------------- methods on it
-@every_variant
-def test_a_method_does_there_what_it_does_on_the_cpu(variant, fed, settings_of_a_run):
-    settings = settings_of_a_run | {"rounds": 2, "model": model(variant), "evaluate_every": 9, "chunk": 4}
-    usual = simulate(make(variant, fed), fed, **settings, trainer="stacked")
-    with gpu():
-        found = simulate(make(variant, fed), fed, **settings, device="cuda")
-        assert any(isinstance(v, Pretended) for v in found.server.values()) or variant == "local"
-        assert close(found.server, usual.server)
-        assert close(found.memory.state(), usual.memory.state())
-        assert close(found.rounds, usual.rounds)
 
 
 @pytest.mark.parametrize("trainer", ["lean", "shared"])

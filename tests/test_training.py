@@ -127,18 +127,6 @@ def test_lean_training_is_plain_sgd(name, ragged):
     check()
 
 
-def test_one_step_by_hand(ragged):
-    """A linear model at zero: all classes equally likely, so the gradient is (1/10 - onehot(y)) times x."""
-    fed, model = ragged(1), flat("linear")
-    found = local(model, SGD(0.5)).sgd(torch.zeros(model.size, dtype=torch.float64), held(fed, model))[0]
-    index, y = fed.train.rows(0)
-    x = fed.train.pool[index[0]].double().flatten() / 16
-    error = torch.full((10,), 0.1, dtype=torch.float64)
-    error[y[0]] -= 1
-    expected = torch.cat([torch.outer(error, x).flatten(), error]) * -0.5
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-15)
-
-
 def test_starts_may_be_shared_stacked_or_picked(ragged):
     fed, model = ragged(3, 4, 5), flat("mlp8")
     data, train = held(fed, model), local(model, SGD(0.1)).sgd
@@ -170,15 +158,6 @@ def test_stacked_training_is_lean_training(name, ragged):
         torch.testing.assert_close(stacked, lean, rtol=0, atol=1e-10)
 
     check()
-
-
-def test_clients_that_take_turns_to_finish_come_back_in_their_order(ragged):
-    """By falling batches the clients are 1, 2, 0, whose way back is another: 2, 0, 1."""
-    fed, model = ragged(1, 9, 4), flat("mlp8")
-    starts = vectors(model, 3, 10)
-    lean, stacked = (local(model, SGD(0.1, batch_size=2, momentum=0.5), trainer).sgd(starts, held(fed, model))
-                     for trainer in ("lean", "stacked"))  # fmt: skip
-    torch.testing.assert_close(stacked, lean, rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("layers, numbers", [
