@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from tiny import Tensors
+from tiny import Tensors, optimisers, sizes
 from torch import nn
 
 from cflkit import models, rng
@@ -84,17 +84,6 @@ def reference(model, fed, client, sgd, start, prox=(), shift=None):
         loss.backward()
         optimiser.step()
     return nn.utils.parameters_to_vector(module.parameters()).detach()
-
-
-optimisers = st.builds(
-    lambda lr, span, size, momentum, decay: SGD(lr, batch_size=size, weight_decay=decay, **momentum, **span),
-    st.sampled_from([0.03, 0.2]),
-    st.sampled_from([{"epochs": 1}, {"epochs": 3}, {"steps": 1}, {"steps": 7}]),
-    st.sampled_from([None, 1, 4, 10, 100]),
-    st.sampled_from([{}, {"momentum": 0.9}, {"momentum": 0.5, "nesterov": True}]),
-    st.sampled_from([0.0, 0.01]),
-)
-sizes = st.lists(st.integers(1, 9), min_size=1, max_size=4)
 
 
 @st.composite
