@@ -69,10 +69,6 @@ def test_label_counts_and_label_range():
     assert fed.clients == 2 and fed.shape == (1, 2, 2)
     alone = samples(y=(0, 0, 0))
     assert Federation("x", alone, alone, torch.tensor([0, 1]), None, 1, 1.0, 0.0, 1.0, None, {}).classes == 1
-    with pytest.raises(ValueError, match="label = 1: must be below classes = 1"):
-        Federation("x", samples(), samples(), torch.tensor([0, 1]), None, 1, 1.0, 0.0, 1.0, None, {})
-    with pytest.raises(ValueError, match="test_of"):
-        Federation("x", samples(), samples(), torch.tensor([0, 2]), None, 2, 1.0, 0.0, 1.0, None, {})
 
 
 def test_subset_keeps_order_needed_tests_and_rebuilds(digits):
@@ -440,13 +436,6 @@ def test_by_user_knows_true_clusters_of_an_own_file(tmp_path, monkeypatch):
 
 
 # Bad input: one line, before any work
-
-
-def test_bad_users():
-    alone = people()
-    alone.train[alone.user == 5] = True
-    with pytest.raises(ValueError, match="user 5 lacks training or test images"):
-        federation.by_user(alone)
 
 
 def test_a_cluster_without_test_images(digits):

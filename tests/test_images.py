@@ -416,21 +416,13 @@ def test_download_and_nothing_to_do_the_second_time(tmp_path):
     assert os.listdir(tmp_path / "a") == ["f"]
 
 
-def test_an_interrupted_download_leaves_nothing_and_starts_anew(tmp_path):
+def test_an_interrupted_download_leaves_nothing_and_the_next_mirror_is_tried(tmp_path):
     path = tmp_path / "f"
-    with server({"/f": BODY}, cut_after=100_000) as (base, _):
-        refused(lambda: download.download((f"{base}/f",), path, MD5), f"{base}/f", "run again",
-                kind=ConnectionError)  # fmt: skip
-    assert os.listdir(tmp_path) == []
-    with server({"/f": BODY}) as (base, asked):
-        download.download((f"{base}/f",), path, MD5)
+    with server({"/f": BODY}, cut_after=100_000) as (bad, _), server({"/f": BODY}) as (good, asked):
+        refused(lambda: download.download((f"{bad}/f",), path, MD5), f"{bad}/f", "run again", kind=ConnectionError)
+        assert os.listdir(tmp_path) == []
+        download.download((f"{bad}/f", f"{bad}/missing", f"{good}/f"), path, MD5)
     assert asked == ["/f"] and path.read_bytes() == BODY and os.listdir(tmp_path) == ["f"]
-
-
-def test_the_next_mirror_is_tried(tmp_path):
-    with server({"/f": BODY}, cut_after=1000) as (bad, _), server({"/f": BODY}) as (good, asked):
-        download.download((f"{bad}/f", f"{bad}/missing", f"{good}/f"), tmp_path / "f", MD5)
-    assert asked == ["/f"] and (tmp_path / "f").read_bytes() == BODY
 
 
 def test_wrong_checksum_keeps_what_was_there(tmp_path):

@@ -7,7 +7,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-import tiny
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,7 +16,6 @@ from cflkit.engine.clients import Pixels
 from cflkit.engine.memory import Memory
 from cflkit.engine.network import Network
 from cflkit.engine.rows import Pick, Rows
-from cflkit.methods import FedAvg
 
 f64 = torch.float64
 
@@ -186,13 +184,6 @@ def test_what_clients_know_already_reaches_them_and_is_not_counted():
     assert up["sum"].dense().tolist() == [105] and (net.down, net.up) == (1, 1)
     up = net.call(torch.arange(2), work, {"own": torch.tensor([7])}, known=known)
     assert up["sum"].dense().tolist() == [107, 107] and net.down == 3
-
-
-def test_initial_models_begin_with_the_one_that_all_methods_share():
-    task = tiny.simulation(FedAvg(), tiny.federation(([[1, 2]], [0]))).task
-    one, three = task.init(), task.init(3)
-    assert one.shape == (1, 6) and three.shape == (3, 6)
-    assert torch.equal(one[0], three[0]) and len({tuple(row.tolist()) for row in three}) == 3
 
 
 def test_reaching_nobody_costs_nothing():

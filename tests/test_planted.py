@@ -41,27 +41,11 @@ def test_merging_by_connection_chains_rotations_together_where_merging_the_best_
         assert final["clusters"] < 4 and final["ari"] < 0.7
 
 
-def test_few_images_a_client_blur_fingerprints_and_clusters_split(digits):
-    """With 20 images in place of 100 no threshold is right: the fingerprints' noise is as large as their angles."""
-    fed = plant("rotated", digits, size=20)
-    found = [run(StoCFL(tau=tau), fed, **FEW).final for tau in (0.3, 0.4, 0.5, 0.6)]
-    assert all(final["ari"] < 1 for final in found)
-    clusters = [final["clusters"] for final in found]
-    assert clusters == sorted(clusters) and clusters[-1] > 6
-
-
 # ------------------------------------------------------------------ IFCA
 def test_ifca_separates_two_data_sets_from_most_starts(digits):
     fed = plant("hybrid", digits, size=50)
     found = [run(IFCA(k=2), fed, seed=seed, model="linear", **HARD).final["ari"] for seed in SEEDS]
     assert found.count(1) == 2  # and the third start has not come apart
-
-
-def test_ifca_leaves_groups_of_labels_together(digits):
-    """From distinct random perceptrons, two label groups fall to one model and do not part again."""
-    fed = plant("pathological", digits, size=50)
-    for seed in SEEDS:
-        assert run(IFCA(k=4), fed, seed=seed, model="mlp16", **HARD).final["ari"] < 0.7
 
 
 # ------------------------------------------------------------------ a bound

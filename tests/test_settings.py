@@ -4,6 +4,7 @@ import copy
 import functools
 import math
 from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import numpy as np
 import pytest
@@ -111,32 +112,21 @@ def test_whoever_asks_is_called_after_each_round(four, tmp_path):
 def test_the_bar_shows_method_rounds_and_accuracy(fed, settings_of_a_run, tmp_path, monkeypatch):
     bars = []
 
-    class Bar:
-        def __init__(self, **settings):
-            self.settings, self.shown, self.steps = settings, [], 0
-            bars.append(self)
+    def made(**how):
+        bars.append(MagicMock(how=how))
+        bars[-1].__enter__.return_value = bars[-1]
+        return bars[-1]
 
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *_):
-            pass
-
-        def set_postfix(self, shown):
-            self.shown.append(shown)
-
-        def update(self):
-            self.steps += 1
-
-    monkeypatch.setattr(simulation, "tqdm", Bar)
+    monkeypatch.setattr(simulation, "tqdm", made)
     settings = settings_of_a_run | {"checkpoint": tmp_path}
     simulate(Ditto(), fed, **settings | {"rounds": 1})
     found = simulate(Ditto(), fed, **settings | {"rounds": 3, "progress": True})
     first, last = bars
-    assert first.settings == {"total": 1, "initial": 0, "desc": "ditto", "unit": "round", "disable": True}
-    assert last.settings == {"total": 3, "initial": 1, "desc": "ditto", "unit": "round", "disable": False}
-    assert last.shown == [{"accuracy": round(row["accuracy"], 4)} for row in found.rounds[2:]]
-    assert (first.steps, last.steps) == (1, 2)
+    assert first.how == {"total": 1, "initial": 0, "desc": "ditto", "unit": "round", "disable": True}
+    assert last.how == {"total": 3, "initial": 1, "desc": "ditto", "unit": "round", "disable": False}
+    shown = [call.args[0] for call in last.set_postfix.call_args_list]
+    assert shown == [{"accuracy": round(row["accuracy"], 4)} for row in found.rounds[2:]]
+    assert (first.update.call_count, last.update.call_count) == (1, 2)
 
 
 # ---------------------------------------------------------------------- who takes part, who is scored

@@ -98,23 +98,6 @@ def test_columns_of_a_global_a_personal_and_a_clustered_method(fed, settings_of_
     assert sum(found.final["sizes"]) == len(torch.cat(schedule).unique())
 
 
-def test_scores_are_those_of_the_served_models_by_hand(fed, settings_of_a_run):
-    """FedAvg's accuracy again, from the final weights with NumPy alone."""
-    found = simulate(FedAvg(), fed, **settings_of_a_run)
-    w = found.server["model"].numpy()
-    hidden, decision = w[: 64 * 16].reshape(16, 64), w[1040:1200].reshape(10, 16)
-    correct = []
-    for s in range(4):
-        index, y = fed.test.rows(s)
-        x = fed.test.pool[index].double().flatten(1).numpy() / 16
-        logits = np.maximum(x @ hidden.T + w[1024:1040], 0) @ decision.T + w[1200:]
-        correct.append((logits.argmax(1) == y.numpy()).mean())
-    per_client = np.array(correct)[fed.test_of.numpy()]
-    assert found.final["accuracy"] == pytest.approx(per_client.mean(), abs=1e-12)
-    assert found.final["accuracy_std"] == pytest.approx(per_client.std(), abs=1e-12)
-    assert found.final["accuracy_worst10"] == pytest.approx(np.sort(per_client)[:2].mean(), abs=1e-12)
-
-
 def test_rounds_are_scored_when_due_and_scoring_changes_nothing(fed, settings_of_a_run):
     often = simulate(Ditto(), fed, **settings_of_a_run, personal_every=1)
     seldom = simulate(Ditto(), fed, **settings_of_a_run, evaluate_every=2, personal_clients=0)
@@ -279,17 +262,6 @@ def test_on_a_gpu_as_many_clients_as_fit_are_trained_together(clients, chunk, mo
     free = 2 * clients * (10 * task.size + 3 * 100) * 4
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free, 2 * free))
     assert fitting(task, 100) == chunk
-
-
-def test_float32_follows_float64(fed, settings_of_a_run):
-    exact, coarse = (simulate(FedAvg(), fed, **settings_of_a_run, dtype=d) for d in ("float64", "float32"))
-    assert coarse.server["model"].dtype == torch.float32
-    torch.testing.assert_close(coarse.server["model"].double(), exact.server["model"], rtol=0, atol=1e-5)
-
-
-def test_debug_trains_client_by_client_to_the_same_result(fed, settings_of_a_run):
-    usual, debug = (simulate(FedAvg(), fed, **settings_of_a_run, trainer="lean", debug=d) for d in (False, True))
-    torch.testing.assert_close(debug.server["model"], usual.server["model"], rtol=0, atol=1e-12)
 
 
 def test_a_federation_rebuilt_from_its_configuration_runs_the_same(fed, settings_of_a_run):
