@@ -1,7 +1,6 @@
 """Compiled kernels compute what PyTorch computes, in one order, and only trusted code is loaded."""
 
 import os
-import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -556,25 +555,6 @@ def test_the_name_depends_on_everything(monkeypatch):
     assert len(names) == 8 and library.key(plans[0], torch.float32, library.MACHINES[0]) not in names
 
 
-CHILD = """
-import sys, torch
-from cflkit import models
-from cflkit.engine.fast.compiled.library import kernels_of
-from cflkit.engine.fast.plan import TILES, Conv, plan_of
-net = models.build("lenet", (1, 8, 8), 10)
-code = kernels_of(plan_of(net, (1, 8, 8)), torch.float32)
-print(float(code.look(torch.linspace(-0.1, 0.1, code.plan.size), torch.ones(1, 1, 8, 8)).sum()))
-"""
-
-
-@needs_llvm
-@pytest.mark.slow
-def test_two_processes_at_once(place):
-    started = [subprocess.Popen([sys.executable, "-c", CHILD], stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    said = [child.communicate()[0] for child in started]
-    assert said[0] == said[1] != "" and len(list(place.iterdir())) == 1
-
-
 # ---------------------------------------------------------------------- in the engine
 
 
@@ -712,26 +692,6 @@ def test_workers_chunks_and_a_break_change_no_bit(fed, tmp_path, calls):
 
 
 # ---------------------------------------------------------------------- without llvmlite
-ALONE = """
-import torch
-from cflkit import SGD, FedAvg, federation, images, simulate
-fed = federation.rotated(images.load("digits"), clients=4, samples_per_client=12)
-for _ in range(2):
-    history = simulate(FedAvg(), fed, model="lenet", local=SGD(0.1), rounds=1, dtype="float32", progress=False)
-print(history.server["model"].sum().item())
-"""
-
-
-@pytest.mark.slow
-def test_without_llvmlite_pytorch_trains_and_one_line_says_so(tmp_path):
-    (tmp_path / "llvmlite").mkdir()
-    (tmp_path / "llvmlite" / "__init__.py").write_text("raise OSError('broken')")
-    path = os.pathsep.join([str(tmp_path), *sys.path])
-    environment = os.environ | {"PYTHONPATH": path}
-    child = subprocess.run([sys.executable, "-c", ALONE], capture_output=True, text=True, env=environment)
-    assert child.returncode == 0 and np.isfinite(float(child.stdout))
-    (line,) = child.stderr.splitlines()
-    assert line.startswith("cflkit: small convolutional networks train with PyTorch") and "llvmlite" in line
 
 
 @pytest.mark.parametrize(("module", "said"), [
@@ -742,13 +702,16 @@ def test_llvmlite_must_be_the_one_that_was_tried(module, said, monkeypatch):
     assert said in library.missing.__wrapped__()
 
 
-def test_double_precision_says_nothing(monkeypatch, caplog):
+@pytest.mark.parametrize(("dtype", "lines"), [(torch.float64, 0), (torch.float32, 1)])
+def test_who_would_have_used_the_kernels_is_told_once_that_they_are_missing(dtype, lines, monkeypatch, caplog):
     monkeypatch.setattr(compiled.trainer, "missing", lambda: "not here")
-    model = flat(lambda: network(*SMALL, dtype=None))
-    with torch.no_grad():
-        model.forward(model.init(0), images(2, SMALL[1])[0])
-    assert not Compiled().supports(Work(model, Chunk([2], SMALL[1], CLASSES), model.init(0), SGD(0.1)))
-    assert not caplog.records
+    library.say_missing.cache_clear()
+    model = flat(lambda: network(*SMALL, dtype=None), dtype)
+    for _ in range(2):
+        with torch.no_grad():
+            model.forward(model.init(0), images(2, SMALL[1], dtype)[0])
+        assert not Compiled().supports(Work(model, Chunk([2], SMALL[1], CLASSES, dtype), model.init(0), SGD(0.1)))
+    assert len(caplog.records) == lines
 
 
 @needs_llvm

@@ -205,17 +205,6 @@ def test_processes_give_the_bits_of_one_thread_though_one_is_killed(fed, setting
         assert outcome(far) == outcome(near)
 
 
-@pytest.mark.slow
-def test_lokys_processes_too(fed, settings_of_a_run):
-    from joblib.externals.loky import get_reusable_executor
-
-    near = simulate(Ditto(), fed, **settings_of_a_run, chunk=2)
-    pool = get_reusable_executor(max_workers=2)
-    far = simulate(Ditto(), fed, **settings_of_a_run, chunk=2, workers=2, executor=pool)
-    pool.shutdown(kill_workers=True)
-    assert outcome(far) == outcome(near)
-
-
 # ---------------------------------------------------------------------- Dask
 FEW = ("stocfl", "stocfl chained", "ditto", "scaffold", "lcfed", "fedcg", "mdicfl")
 

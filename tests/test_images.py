@@ -329,15 +329,6 @@ def test_absent_datasets_say_how_to_fetch_them_and_where_they_were_sought(tmp_pa
     refused(lambda: images.load("digits", splits="all"), "option of digits = 'splits'")
 
 
-def test_root_falls_back_to_the_cache_folder(tmp_path, monkeypatch):
-    monkeypatch.delenv("CFLKIT_DATA", raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path))
-    npz(tmp_path / "mine.npz")
-    (tmp_path / ".cache/cflkit").mkdir(parents=True)
-    os.replace(tmp_path / "mine.npz", tmp_path / ".cache/cflkit/mine.npz")
-    assert len(images.load("mine")) == 5
-
-
 def cut(path, keep):
     path.write_bytes(path.read_bytes()[:keep])
 

@@ -243,18 +243,6 @@ def test_randomness_belongs_to_seed_round_and_client_alone(make, ragged):
     assert torch.equal(a, b) is not model.draws  # and their dropout
 
 
-def test_precision_follows_the_model(ragged):
-    fed = ragged(9)
-    for trainer in ("lean", "stacked"):
-        exact, coarse = (
-            local(model, SGD(0.1, epochs=3, batch_size=4), trainer).sgd(model.init(0), held(fed, model))
-            for model in (flat("mlp8"), flat("mlp8", torch.float32))
-        )
-        assert coarse.dtype == torch.float32
-        torch.testing.assert_close(coarse.double(), exact, rtol=0, atol=1e-5)
-        assert not torch.equal(coarse.double(), exact)
-
-
 # ---------------------------------------------------------------------- when something goes wrong
 def _fails_for(n):
     def objective(module, x, y):
