@@ -104,34 +104,6 @@ def test_lambda_frozen_at_zero_is_fedavg_bit_for_bit(mixed):
     assert not torch.equal(trained[:P], average)  # lambda leaves 0, for its gradient does not vanish there
 
 
-def test_one_domain_computes_what_one_kernel_computes_but_learns_otherwise(mixed):
-    lam, lr, fed = 0.8, 0.1, mixed.subset([0])
-    method = FedCG(domains=1, gcn="none", activation="identity", lam=lam, refresh=1)
-    how = {"model": convnet, "local": SGD(lr), "rounds": 1}
-    rig = simulation(method, fed, **how)
-    before, graph = rig._start().server["model"], method.network(rig.model, fed.shape)
-    after = rig.run().server["model"]
-    assert graph.views(after)["A"].tolist() == [[1.0]]
-
-    def merged(vector):
-        v = graph.views(vector)
-        kernel = torch.cat([v["agnostic.3.weight"].flatten(), v["agnostic.3.bias"]])
-        out = vector[:P].clone()
-        out[graph.span("agnostic.3.")] = kernel + v["graph.0.lam"] * v["graph.0.V"][0]
-        return out, kernel, v["graph.0.V"][0]
-
-    w, theta, V = merged(before)
-    x = rig.scorer.pixels(fed.test.pool[fed.test.rows(0)[0][:50]])
-    close(method.predict(rig.model, before, x), rig.model.forward(w, x))
-
-    g = rig.network(1, rig._start().memory)._local.gradient(w, rig.site.data([0])).row(0)
-    conv = g[graph.span("agnostic.3.")]
-    new = theta - lr * conv + (lam - lr * conv @ V) * (V - lr * lam * conv)  # 1 + lambda^2, and lambda's own step
-    close(merged(after)[0][graph.span("agnostic.3.")], new)
-    fedavg = w - lr * g
-    assert (fedavg - merged(after)[0]).abs().max() > 1e-3
-
-
 # ------------------------------------------------------------------ the graph
 def test_adjacency_by_hand():
     """Domains at 0, 1 and 3 on a line: inverse distances 1 and 1/3, 1 and 1/2, 1/3 and 1/2."""

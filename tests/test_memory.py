@@ -1,6 +1,5 @@
 """What clients keep between rounds, in memory and on disk."""
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -87,12 +86,6 @@ def test_superseded_rows_stay_until_a_checkpoint_no_longer_names_them(tmp_path):
     assert sorted(f.name for f in tmp_path.iterdir()) == ["v-0-1.npz", "v-0-2.npz"]
     memory.sweep()
     assert [f.name for f in tmp_path.iterdir()] == ["v-0-2.npz"]
-
-
-def test_rows_are_plain_numpy_files(tmp_path):
-    Memory(tmp_path).put("v", 7, vector(1.5), 3)
-    with np.load(tmp_path / "v-7-3.npz") as file:
-        assert file["row"].tolist() == [1.5] and str(file["owner"]) == "v-7-3"
 
 
 def test_rows_of_another_run_are_refused(tmp_path):

@@ -104,12 +104,6 @@ def test_rows_read_like_a_matrix(case):
     torch.testing.assert_close(found.products(rows[:2]), rows @ rows[:2].T, rtol=0, atol=1e-12)
 
 
-def test_rows_skip_empty_parts():
-    rows = Rows([ROWS[:0], ROWS[:2], ROWS[:0], ROWS[2:]])
-    assert len(rows) == 4 and rows[0].tolist() == [1, 2] and rows[2].tolist() == [5, 0]
-    torch.testing.assert_close(rows.gram(), ROWS @ ROWS.T)
-
-
 # ---------------------------------------------------------------------- messages
 def make(chunk=2, clients=6, **workers):
     """A network whose clients hold their own number as data."""
@@ -165,13 +159,6 @@ def test_clients_get_what_is_theirs_whatever_the_chunk(chunk):
     recall = net.call(clients, lambda down, memory, *_: {"v": memory.get("kept", torch.zeros(1, dtype=f64))})
     assert recall["v"].dense().flatten().tolist() == [0, 2, 3, 5]
     assert (net.down, net.up) == (24, 12 + 4)
-
-
-def test_a_picked_table_counts_one_row_a_client_and_a_matrix_counts_whole():
-    net = make()
-    models = torch.zeros(7, 100)
-    net.call(torch.arange(3), lambda *_: {}, {"models": models}, {"mine": Pick(models, torch.tensor([0, 0, 0]))})
-    assert (net.down, net.up) == (3 * 700 + 3 * 100, 0)
 
 
 def test_what_clients_know_already_reaches_them_and_is_not_counted():
@@ -261,14 +248,6 @@ def test_chunks_are_as_equal_as_can_be(clients, chunk, sizes):
     seen = []
     up = make(chunk).call(torch.arange(clients), lambda down, memory, data, local: seen.append(len(data)) or {})
     assert seen == sizes and len(up.clients) == clients
-
-
-def test_what_a_worker_raises_is_raised():
-    def work(down, memory, data, local):
-        raise RuntimeError(f"client {data.tolist()}")
-
-    with pytest.raises(RuntimeError, match=r"client \[0\]"):
-        make(1, workers=2).call(torch.arange(6), work)
 
 
 def test_the_servers_randomness_is_keyed_by_round_and_purpose():

@@ -149,18 +149,6 @@ def test_a_client_with_several_batches_divides_by_all_its_steps(uneven):
         close(memory.get("control", i), (x - trained.get("personal", i)) / (steps * 0.1))
 
 
-def test_with_its_controls_frozen_at_zero_scaffold_is_fedavg_bit_for_bit(uneven):
-    class Frozen(Scaffold):
-        def client(self, down, memory, data, local):
-            up = super().client(down, memory, data, local)
-            memory["control"] = 0 * up["model"]
-            return up | {"change": 0 * up["change"]}
-
-    frozen, fedavg = (run(m, uneven, **MINIBATCH).server["model"] for m in (Frozen(), FedAvg("uniform")))
-    assert torch.equal(frozen, fedavg)
-    assert not torch.allclose(run(Scaffold(), uneven, **MINIBATCH).server["model"], fedavg, atol=1e-4)
-
-
 @pytest.mark.parametrize("option", ["I", "II"])
 def test_with_everybody_and_one_step_scaffold_is_fedsgd(uneven, option):
     """The corrections cancel in the mean, because they sum to nothing."""
@@ -229,12 +217,6 @@ def test_feddane_solves_on_a_second_set_of_as_many_clients_drawn_anew():
         before = after
     assert any(first != second for first, second in seen)
     assert len({second for _, second in seen}) > 1
-
-
-def test_with_everybody_the_second_set_is_the_first(uneven):
-    how = MINIBATCH | {"participation": 1.0}
-    one, two = (run(FedDANE(mu=0.1, second=s), uneven, **how).server for s in ("independent", "same"))
-    assert torch.equal(one["model"], two["model"])
 
 
 @pytest.mark.parametrize("second", ["independent", "same"])
@@ -720,22 +702,6 @@ def test_a_newcomer_joins_the_group_that_moved_its_way_last():
             else:
                 assert after["assign"][i] == cosine[i].argmax()
                 assert state is turned or served.index[i] == cosine[i].argmax()
-
-
-def test_one_group_is_fedavg_from_the_mean_pretrained_model(uneven):
-    method, fedavg = FedGroup(k=1, pretrain=4), FedAvg()
-    rig = simulation(method, uneven, **MINIBATCH)
-    server = method.start(rig.network(0, Memory()))
-    epoch = simulation(LocalOnly(), uneven, **(MINIBATCH | {"local": SGD(0.1, batch_size=4)}))
-    trained = epoch.network(0, Memory()).call(
-        torch.arange(4), lambda d, m, data, local: {"model": local.sgd(epoch.task.init()[0], data)}
-    )["model"]
-    assert torch.equal(server["models"][0], trained.mean())
-    plain = {"model": trained.mean()}
-    for t, clients in enumerate(rig.schedule, 1):
-        server = method.round(server, clients, rig.network(t, Memory()))
-        plain = fedavg.round(plain, clients, rig.network(t, Memory()))
-        assert torch.equal(server["models"][0], plain["model"])
 
 
 # ------------------------------------------------------------------ robust clustering

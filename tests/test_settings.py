@@ -3,7 +3,6 @@
 import copy
 import functools
 import math
-from types import SimpleNamespace
 from unittest.mock import MagicMock
 
 import numpy as np
@@ -157,15 +156,6 @@ def test_whoever_comes_after_the_last_round_is_scored_apart(rounds, arrival, uns
     assert groups[""].tolist() == [i for i in range(4) if i not in unseen]
 
 
-def test_scores_of_some_clients_and_of_all(four):
-    run = tiny.simulation(FedAvg(), four, arrival=torch.tensor([1, 1, 1, 9]), evaluate_every=1)
-    found = run.run()
-    everybody = run.evaluate(found.server, found.memory)
-    assert {name: found.final[name] for name in everybody} == everybody and "unseen_accuracy" in everybody
-    some = run.evaluate(found.server, found.memory, torch.tensor([0, 1]))
-    assert set(some) == {name for name in everybody if not name.startswith("unseen_")}
-
-
 def test_accuracies_of_clients_are_those_of_the_last_scores_to_the_last_bit(fed, settings_of_a_run):
     run = Simulation(StoCFL(), fed, **settings_of_a_run)
     found = run.run()
@@ -270,10 +260,3 @@ def test_models_are_quickened_and_looked_after(four, monkeypatch):
     monkeypatch.setattr(fast, "look", lambda model, shape: asked.append("look"))
     tiny.simulation(FedAvg(), four)
     assert {"quick", "look"} == set(asked)
-
-
-def test_free_memory_is_asked_of_the_models_device(monkeypatch):
-    asked = []
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: asked.append(device) or (0, 0))
-    model = SimpleNamespace(device="the model's", size=1, dtype=torch.float32)
-    assert simulation.fitting(model, 0) == 1 and asked == ["the model's"]
