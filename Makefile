@@ -62,7 +62,8 @@ book: env  ## build the book and say where to open it
 	@$(BUILD)
 	@echo "the book is built; open file://$(CURDIR)/$(PAGES)/index.html"
 
-test: lint unit notebooks pages  ## every check: style, unit tests, notebooks, pages
+test: lint unit  ## every check: style, unit tests, notebooks, pages
+	@$(MAKE) -j 2 notebooks pages  # building pages is one process, which leaves a core idle
 
 lint: env  ## style of code and notebooks
 	@echo "== style"
