@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import torch
 
 from cflkit.engine.history import History
+from cflkit.workbook import places
 from cflkit.workbook.runs import records
 
 CONFIG = {"method": {"name": "ifca", "k": 2}, "rounds": 3, "seed": 7, "model": "lenet"}
@@ -20,9 +21,9 @@ def test_a_hash_is_the_same_on_every_machine_whatever_the_order():
 
 
 def test_a_label_can_name_a_file_and_stays_apart_from_others():
-    assert records.label("tau=0.6, k/2 (a)") == "tau=0.6,_k_2_a_" and records.label("a+b-c_1.5") == "a+b-c_1.5"
-    assert records.label(80 * "x") == 80 * "x"
-    long, other = records.label(81 * "x"), records.label(82 * "x")
+    assert places.label("tau=0.6, k/2 (a)") == "tau=0.6,_k_2_a_" and places.label("a+b-c_1.5") == "a+b-c_1.5"
+    assert places.label(80 * "x") == 80 * "x"
+    long, other = places.label(81 * "x"), places.label(82 * "x")
     assert long[:72] == 71 * "x" + "_" and len(long) == len(other) == 80 and long != other
 
 

@@ -49,11 +49,8 @@ class _Help(argparse.Action):
 def main(argv: list[str] | None = None) -> int:
     """Run the program on these arguments, or on those of the process.
 
-    Returns
-    -------
-    int
-        0 if all is well, also when a budget has run out; 1 if a notebook or one of several runs fails; 2 for bad
-        input, after one line on standard error; 130 when interrupted.
+    Returns 0 if all is well, also when a budget has run out; 1 if a notebook or one of several runs fails; 2 for
+    bad input, after one line on standard error; 130 when interrupted.
     """
     argv = sys.argv[1:] if argv is None else argv
     options = argparse.Namespace(interrupted="")
@@ -204,8 +201,7 @@ def _run(options) -> int:
 
 
 def _simulate(options) -> int:
-    from cflkit.workbook.chapters import sweep
-    from cflkit.workbook.runs import run
+    from cflkit.workbook.chapters import compare, sweep
 
     make, given, seeds = _maker(options), typed.lists(options.given), options.seeds or [0]
     own = bool(options.protocol) and not given
@@ -223,14 +219,14 @@ def _simulate(options) -> int:
     record, was = points[0].task(options.budget)
     print(f"{places.near(record)}{was}")
     if out != places.RESULTS:
-        print(*map(places.near, run.show(record)), sep="\n")
+        print(*map(places.near, compare.show_one(record)), sep="\n")
     return 0
 
 
 def _maker(options):
     """What makes a plan of a label, parameters as typed, and a seed."""
     from cflkit.engine.simulation import check_device
-    from cflkit.workbook.runs import protocols
+    from cflkit.workbook.runs import plans, protocols
 
     check_device(options.device)
     how = {"device": options.device, "workers": options.workers}
@@ -238,9 +234,9 @@ def _maker(options):
         require(len(options.name) == 1, "method", " ".join(options.name), "one name from `cflkit list methods`")
         if options.clients is not None:
             options.given = [("clients", options.clients), *options.given]
-        on = "rotated" if options.on is None else options.on
-        pictures = "digits" if options.images is None else options.images
-        return lambda label, given, seed: protocols.free(label, on, pictures, given, seed, **how)
+        on, pictures = (default if given is None else given for given, default in
+                        ((options.on, "rotated"), (options.images, "digits")))  # fmt: skip
+        return lambda label, given, seed: plans.free(label, on, pictures, given, seed, **how)
     for name in ("on", "images", "clients"):
         require(getattr(options, name) is None, name, getattr(options, name), "left out with --protocol; use -p")
     places.need_book()
@@ -254,8 +250,7 @@ def _sweep(points: list, out: Path, options) -> int:
 
     places.need_folder("out", out)
     plain = getattr(options, "device", "cpu") == "cpu" and getattr(options, "workers", 1) == 1
-    jobs = (pool.cores() if plain else 1) if options.jobs is None else options.jobs
-    with pool.place(jobs, options.dask):
+    with pool.place(options.jobs or (pool.cores() if plain else 1), options.dask):
         files, failed = pool.report({str(point): point.task for point in points}, options.budget)
     if files:
         print(*map(places.near, sweep.store(points, files, out)), sep="\n")
@@ -276,38 +271,31 @@ def _reproduce(options) -> int:
 
 def _results(options) -> None:
     if options.ledger is not None:
-        return _ledger(options)
+        places.need_book()
+    out = options.out or (places.RUNS if options.ledger is None else places.RESULTS)
+    require(out == places.RUNS or out.is_dir(), "out", str(out), "a folder that exists")
+    if options.ledger is not None:
+        from cflkit.workbook.chapters import accounts
+
+        require(not options.name, "name", " ".join(options.name), "left out with --ledger")
+        one = options.ledger and accounts.of_table(options.ledger, out, options.format)
+        return print(*(one or accounts.of_ledger(out)), sep="\n")
     from cflkit.workbook.chapters import compare
 
-    out, names = options.out or places.RUNS, options.name or ["*"]
-    require(out == places.RUNS or out.is_dir(), "out", str(out), "a folder that exists")
     require(bool(options.name) or not options.delete, "name", "", "given, to delete anything")
     beside = options.name and not options.delete
-    found = compare.find(names, [out, places.RESULTS] if beside else [out])
+    found = compare.find(options.name or ["*"], [out, places.RESULTS] if beside else [out])
     if options.delete:
         for file in (file for files in found.values() for file in files):
             compare.delete(file)
             print(f"deleted: {places.near(file)}")
         return None
-    loaded = {name: compare.load(files) for name, files in found.items()}
-    groups = {name: runs for name, (runs, _) in loaded.items() if runs}
-    bad = [line for _, lines in loaded.values() for line in lines]
+    groups, bad = compare.load(found)
     if beside:
         print(*bad, sep="\n", end="\n" * bool(bad), file=sys.stderr)
         return compare.show(groups, out, options.metric, options.format)
     lines = [str(run) for runs in groups.values() for run in runs]
     return print(*(lines + bad or [f"nothing was run in {out}"]), sep="\n")
-
-
-def _ledger(options) -> None:
-    places.need_book()
-    from cflkit.workbook.chapters import accounts
-
-    out = options.out or places.RESULTS
-    require(out.is_dir(), "out", str(out), "a folder that exists")
-    require(not options.name, "name", " ".join(options.name), "left out with --ledger")
-    one = options.ledger and accounts.of_table(options.ledger, out, options.format)
-    print(*(one or accounts.of_ledger(out)), sep="\n")
 
 
 def _data(options) -> None:
