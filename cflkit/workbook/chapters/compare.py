@@ -174,13 +174,13 @@ def rounds(groups: Groups) -> pd.DataFrame:
     rows = [row | {"run": key, "method": method, "seed": run.seed, "number": number} for key, runs in groups.items()
             for run in runs for method, each in run.rounds.items() for number, one in enumerate(each)
             for row in one]  # fmt: skip
-    frame = pd.DataFrame(rows, columns=None if rows else [*ONE, "round"])
+    frame = pd.DataFrame(rows, columns=None if rows else ONE)
     return frame[ONE].join(frame.drop(columns=ONE).select_dtypes("number"))
 
 
 def scores(groups: Groups) -> pd.DataFrame:
     """The last round's value for each run, method, metric and seed; several of one seed count as their mean."""
-    last = rounds(groups).groupby(ONE, sort=False).tail(1).drop(columns="round").set_index(ONE)
+    last = rounds(groups).groupby(ONE, sort=False).tail(1).drop(columns="round", errors="ignore").set_index(ONE)
     long = last.rename_axis(columns="metric").stack().dropna().rename("value").reset_index()
     return long.groupby(["run", "method", "metric", "seed"], sort=False, as_index=False)["value"].mean()
 
@@ -255,7 +255,7 @@ def figure(groups: Groups, y: str) -> Figure | None:
     if x.notna().all() and x.nunique() > 1:
         every = every.assign(round=x).groupby(ONE, sort=False).tail(1).assign(run="")
     elif len(every):
-        every, label = every[every.groupby(ONE)["round"].transform("size") > 1], ""
+        every, label = every[every.groupby(ONE)["seed"].transform("size") > 1], ""
     parts = every.groupby(["run", "method"], sort=False) if y in every else ()
     frames = {", ".join(filter(None, (method, run))) or y: part for (run, method), part in parts
               if part[y].notna().any()}  # fmt: skip
