@@ -81,7 +81,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _status(error: Exception) -> int | None:
-    """What the program ends with after an error that is told in one line; None for a mistake of its own."""
+    """What the program ends with after an error that is told in one line; None for a mistake of ours."""
     from tarfile import TarError
     from zipfile import BadZipFile
 
@@ -203,13 +203,13 @@ def _run(options) -> int:
 def _simulate(options) -> int:
     from cflkit.workbook.chapters import compare, sweep
 
-    make, given, seeds = _maker(options), typed.lists(options.given), options.seeds or [0]
+    bases, given, seeds = _bases(options), typed.lists(options.given), options.seeds or [0]
     own = bool(options.protocol) and not given
     out = options.out or (places.RESULTS if own else places.RUNS)
-    alone = len(options.name) == len(seeds) == 1 and all(len(texts) == 1 for texts in given.values())
+    alone = len(bases) == len(seeds) == 1 and all(len(texts) == 1 for texts in given.values())
     folders = {"out": out, "checkpoints": places.RUNS if own else out}
     how = {"checkpoint": options.checkpoint, "again": options.again, "progress": alone}
-    points = sweep.of_plans(options.name, make, given, seeds, folders, **how)
+    points = sweep.of_plans(bases, given, seeds, folders, **how)
     if options.checkpoint:
         require(alone, "checkpoint", str(options.checkpoint), f"given for one run; these are {len(points)}")
         require(not options.again, "checkpoint", str(options.checkpoint), "left out with --again")
@@ -223,26 +223,24 @@ def _simulate(options) -> int:
     return 0
 
 
-def _maker(options):
-    """What makes a plan of a label, parameters as typed, and a seed."""
+def _bases(options) -> list:
+    """The runs that are asked for, as they are before anything of them is changed."""
     from cflkit.engine.simulation import check_device
     from cflkit.workbook.runs import plans, protocols
 
     check_device(options.device)
-    how = {"device": options.device, "workers": options.workers}
-    if options.protocol is None:
+    how, name = {"device": options.device, "workers": options.workers}, options.protocol
+    chosen = {"builder": options.on, "images": options.images, "clients": options.clients}
+    chosen = {name: given for name, given in chosen.items() if given is not None}
+    if name is None:
         require(len(options.name) == 1, "method", " ".join(options.name), "one name from `cflkit list methods`")
-        if options.clients is not None:
-            options.given = [("clients", options.clients), *options.given]
-        on, pictures = (default if given is None else given for given, default in
-                        ((options.on, "rotated"), (options.images, "digits")))  # fmt: skip
-        return lambda label, given, seed: plans.free(label, on, pictures, given, seed, **how)
-    for name in ("on", "images", "clients"):
-        require(getattr(options, name) is None, name, getattr(options, name), "left out with --protocol; use -p")
+        options.given[:0] = [("clients", chosen.pop("clients"))] if "clients" in chosen else []
+        return [plans.free(options.name[0], **chosen, **how)]
+    for key, given in chosen.items():
+        require(False, {"builder": "on"}.get(key, key), given, "left out with --protocol; use -p")
     places.need_book()
-    known(protocols.protocols(), options.protocol, "protocol")
-    options.name = options.name or [*protocols.protocols()[options.protocol]["methods"]]
-    return lambda label, given, seed: protocols.plan(options.protocol, label, seed, **how).changed(given)
+    known(protocols.protocols(), name, "protocol")
+    return [protocols.plan(name, label, **how) for label in options.name or protocols.protocols()[name]["methods"]]
 
 
 def _sweep(points: list, out: Path, options) -> int:

@@ -186,14 +186,9 @@ def scores(groups: Groups) -> pd.DataFrame:
 
 
 def summary(groups: Groups) -> pd.DataFrame:
-    """One row for each group of runs, method and metric.
+    """One row for each group of runs, method and metric: over how many seeds, ``mean`` and ``std`` (ddof 1).
 
-    Returns
-    -------
-    DataFrame
-        ``run``, ``method``, ``metric``; the number of ``seeds``, the ``mean`` and the ``std`` (ddof 1) over these;
-        and the ``difference`` to the first group over the ``shared`` seeds, with its 95% confidence interval from
-        ``low`` to ``high``.
+    The ``difference`` to the first group is over the ``shared`` seeds, with its 95% interval (``low``, ``high``).
     """
     rows, first = [], next(iter(groups), "")
     values = {key: part.set_index("seed")["value"]

@@ -50,10 +50,7 @@ class Schema:
     required: list[str]
 
     def read(self, given: Mapping[str, str]) -> dict[str, Value]:
-        """Turn what was typed into values of all parameters, the defaults where none is given.
-
-        An unknown name, a value that is not allowed, or values that are not allowed together, are refused.
-        """
+        """Turn what was typed into values of all parameters, the defaults where none is given; refuse what is wrong."""
         values = {name: parameter.default for name, parameter in self.parameters.items()}
         for name, text in given.items():
             known(self.parameters, name, "parameter")
@@ -91,11 +88,7 @@ def _hint(kind: type, help: str) -> Any:
 
 
 def read(source: str) -> Schema:
-    """Read the source of a `parameters` cell.
-
-    Refused are a line that is not ``name: type = literal  # help``, a default of another type or outside its own
-    limits, and defaults that are not allowed together.
-    """
+    """Read the source of a `parameters` cell; refuse what is no such line, and defaults that are not allowed."""
     found: dict[str, Parameter] = {}
     try:
         for node in ast.parse(source).body:

@@ -33,10 +33,7 @@ def rerun(name: str, given: Mapping[str, str], out: Path = places.RUNS) -> Path:
     `given` are parameters as typed. A new folder ``CHAPTER/NAME=VALUE,...`` of `out` is made and returned. It has
     the executed notebook, the same as HTML, and ``run.json`` with parameters, versions, commit, duration, metrics.
 
-    Raises
-    ------
-    CellFailed
-        A cell failed; the executed notebook shows where.
+    After a cell that failed :class:`.CellFailed` says where the executed notebook shows it.
     """
     import nbformat
 
@@ -130,10 +127,7 @@ def bound(path: Path) -> list[str]:
 
 
 def key(path: Path) -> str:
-    """Short hash of what a demonstration depends on, beside the values that are given.
-
-    It is over the notebook's folder, its code up to the comparison, with the defaults, and the library's code.
-    """
+    """Short hash of a notebook's folder, its code up to the comparison, with the defaults, and the library's code."""
     from cflkit.workbook.runs import records
 
     sources = [cell["source"] for cell in compares(path)]
@@ -151,8 +145,6 @@ def demonstrate(path: Path, values: Mapping, out: Path, seconds: float | None = 
 
     with alone(out.parent):
         if out.exists():
-            there = read(out)["parameters"]
-            require(there == dict(values), "parameters", there, f"{dict(values)}; delete {out} to run it again")
             return out, "; was there"
         began, names = time.perf_counter(), {"__name__": "__main__", "display": print}
         for number, cell in enumerate(compares(path)):

@@ -4,7 +4,8 @@ Each combination is a run of its own, with a lock and, for simulations, a checkp
 goes on when the same command is given again; two processes on one sweep share the work.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -16,7 +17,6 @@ from cflkit.workbook.chapters import compare, notebooks, rerun
 from cflkit.workbook.runs import plans, pool, run
 
 Given = Mapping[str, Sequence[str]]  # the values of each parameter, as typed
-Make = Callable[[str, Mapping[str, str], int], plans.Plan]  # of a method's label, parameters as typed, and a seed
 
 
 class Point(NamedTuple):
@@ -45,14 +45,14 @@ def of_chapter(name: str, given: Given, seeds: Sequence[int] | None, out: Path) 
 
 
 def of_plans(
-    labels: Sequence[str], make: Make, given: Given, seeds: Sequence[int], folders: Mapping[str, Path], **how
+    bases: Sequence[plans.Plan], given: Given, seeds: Sequence[int], folders: Mapping[str, Path], **how
 ) -> list[Point]:
-    """Make a point of every combination of simulations; `folders` and `how` are as for :func:`.runs.run.run`."""
+    """Make a point of every combination of runs; `folders` and `how` are as for :func:`.runs.run.run`."""
     points, made = [], []
     how |= {name: folder.resolve() for name, folder in folders.items()}  # workers may be elsewhere
-    for label, (varying, one), seed in product(labels, _combinations(given), seeds):
-        made.append(make(label, one, seed))
-        which = [label] * (len(labels) > 1) + [varying] * bool(varying)
+    for base, (varying, one), seed in product(bases, _combinations(given), seeds):
+        made.append(replace(base, seed=seed).changed(one))
+        which = [base.label] * (len(bases) > 1) + [varying] * bool(varying)
         points.append(Point(", ".join(which), seed, partial(run.run, made[-1], **how)))
     for name, folder in folders.items():
         places.need_folder(name, folder)

@@ -109,11 +109,11 @@ def _federation(config: str) -> Federation:
     return build(json.loads(config))
 
 
-def free(method: str, builder: str, images: str, given: Mapping[str, str], seed: int = 0, **how) -> Plan:
-    """One run of a method that belongs to no protocol: 40 clients on the digits unless told otherwise.
+def free(method: str, builder: str = "rotated", images: str = "digits", **how) -> Plan:
+    """One run of a method that belongs to no protocol, with 40 clients.
 
     `method` is a name, or ``FILE.py:CLASS``; `images` are a data set's name, several with commas between them, or
-    the path of an ``.npz``; `given` are parameters as typed.
+    the path of an ``.npz``; `how` is as for :class:`Plan`.
     """
     method, source = named(method)
     known(BUILDERS, builder, "builder")
@@ -126,8 +126,7 @@ def free(method: str, builder: str, images: str, given: Mapping[str, str], seed:
     place = re.sub(r"[^\w,.-]+", "-", f"{builder}-{images}").strip("-")
     many = {"clients": 40} if "clients" in hints(BUILDERS[builder]) else {}
     fed = {"builder": builder, "images": pictures} | many
-    plan = Plan(place, method, {"name": method}, fed, {"lr": 0.1, "epochs": 5}, {}, seed, how=how, source=source)
-    return plan.changed(given)
+    return Plan(place, method, {"name": method}, fed, {"lr": 0.1, "epochs": 5}, {}, how=how, source=source)
 
 
 def named(method: str) -> tuple[str, str]:

@@ -134,18 +134,8 @@ def report(
     """Run tasks that give a file and whether it was there, and print a line for each that ends.
 
     What another process is at work on is passed over. `minutes` say how long each takes about, where that is known.
-
-    Returns
-    -------
-    dict of str to Path
-        The files.
-    int
-        How many tasks failed.
-
-    Raises
-    ------
-    TimeIsUp
-        The budget of `seconds` was spent before the last task had ended.
+    Returns the files by name, and how many tasks failed. :class:`TimeIsUp` is raised when the budget of `seconds`
+    was spent before the last task had ended.
     """
     from cflkit.engine.checkpoint import BusyError
 

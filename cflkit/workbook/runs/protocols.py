@@ -8,20 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from cflkit import methods
-from cflkit.checks import (
-    Checked,
-    Count,
-    Fraction,
-    Inside,
-    Natural,
-    Positive,
-    Range,
-    Some,
-    declared,
-    hints,
-    known,
-    require,  # fmt: skip
-)
+from cflkit.checks import Checked, Count, Fraction, Inside, Natural, Positive, Range, Some, declared, known, require
 from cflkit.data.builders import BUILDERS
 from cflkit.engine.sgd import SGD
 from cflkit.engine.simulation import Simulation
@@ -121,7 +108,7 @@ def parts(protocol: Mapping, label: str) -> tuple[dict, dict, dict]:
     method = dict(protocol["methods"][label])
     own = {name: method.pop(name) for name in OWN if name in method}
     local = protocol["local"] | ({"lr": own.pop("lr")} if "lr" in own else {})
-    return method, local, {name: protocol[name] for name in hints(Setting) if name in protocol} | own
+    return method, local, {f.name: protocol[f.name] for f in fields(Setting) if f.name in protocol} | own
 
 
 def plan(name: str, label: str, seed: int = 0, **how) -> Plan:

@@ -27,7 +27,7 @@ def run(
     Parameters
     ----------
     plan, seconds
-        What to run, and after how long to stop, at the end of a round; the same call goes on from there.
+        What to run, and after how long to stop (:class:`.TimeIsUp`), at the end of a round.
     out, checkpoints : Path
         Where records go, and where an unfinished run is kept until it has one.
     checkpoint : Path, optional
@@ -43,11 +43,6 @@ def run(
         The record.
     str
         "", or that it was there, made at which commit, and whether the code has changed since.
-
-    Raises
-    ------
-    BusyError, TimeIsUp
-        If another process is at work on this run; if time is up before the last round.
     """
     clock = pool.Clock(seconds)
     places.need_folder("out", out)
