@@ -130,14 +130,12 @@ def refresh(path: Path) -> None:
 
 
 def _clear(notebook) -> None:
-    """Drop outputs and traces of earlier runs, and give every cell an identifier of its own."""
+    """Drop traces of earlier runs, and give every cell an identifier of its own."""
     seen: set[str] = set()
     for number, cell in enumerate(notebook.cells):
         if cell.get("id", "") in seen | {""}:
             cell.id = hashlib.sha256(f"{number}/{cell.source}".encode()).hexdigest()[:8]
         seen.add(cell.id)
-        if cell.cell_type == "code":
-            cell.outputs, cell.execution_count = [], None
     for part in [notebook, *notebook.cells]:
         for key in STRAY:
             part.metadata.pop(key, None)

@@ -50,7 +50,7 @@ class Schema:
     required: list[str]
 
     def read(self, given: Mapping[str, str]) -> dict[str, Value]:
-        """Turn what was typed into values of all parameters, the defaults where none is given; refuse what is wrong."""
+        """Turn what was typed into values of all parameters, or refuse it; the rest have their defaults."""
         values = {name: parameter.default for name, parameter in self.parameters.items()}
         for name, text in given.items():
             known(self.parameters, name, "parameter")

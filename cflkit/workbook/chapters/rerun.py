@@ -127,7 +127,7 @@ def bound(path: Path) -> list[str]:
 
 
 def key(path: Path) -> str:
-    """Short hash of a notebook's folder, its code up to the comparison, with the defaults, and the library's code."""
+    """Short hash of a notebook's folder, its code up to the comparison (defaults, too), and the library."""
     from cflkit.workbook.runs import records
 
     sources = [cell["source"] for cell in compares(path)]
