@@ -42,7 +42,7 @@ def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CFLKIT_DATA", str(tmp_path / "data"))  # which holds none
     work = ("papermill.execute_notebook", "cflkit.workbook.chapters.notebooks.refresh",
-            "cflkit.workbook.runs.protocols._federation", "cflkit.workbook.runs.run.alone")  # fmt: skip
+            "cflkit.workbook.runs.plans._federation", "cflkit.workbook.runs.run.alone")  # fmt: skip
     for name in work:
         monkeypatch.setattr(name, None)  # whatever begins to work fails
     return tmp_path

@@ -90,7 +90,7 @@ def _set(given, path, value):
         ("methods", {}, "methods = {}: must be at least one label"),
         ("methods.a", "fedavg", "methods, a: entry = 'fedavg': must be a mapping"),
         ("assumed", [{"score": "own"}], r"assumed = .*must be a sequence, each a text"),
-        ("assumed", [], r"assumed = \[\]: must be at least one line"),
+        ("assumed", [], r"assumed = \[\]: must be a sequence, each a text, not empty"),
         ("paper", "ifca", "paper = 'ifca': must be one of"),
         ("since", None, "since = None: must be given"),
         ("search", [{"reading": "x", "label": "a", "found": {}, "chosen": True}],

@@ -25,7 +25,7 @@ def lacking(table: str, seeds: Sequence[int] | None = None, out: Path = places.R
     out : Path
         Where records are.
     **how
-        As for :class:`~cflkit.workbook.runs.protocols.Plan`.
+        As for :class:`~cflkit.workbook.runs.plans.Plan`.
     """
     known(ledger.tables(), table, "table")
     check_device(how.get("device", "cpu"))

@@ -10,8 +10,8 @@ from typing import Annotated, Any, Literal
 from cflkit.checks import Checked, Range, Weight, declared, known, require
 from cflkit.workbook import places, strict
 from cflkit.workbook.claims import papers
-from cflkit.workbook.runs.experiments import OWN, protocols
-from cflkit.workbook.runs.scores import METRICS, MODELS
+from cflkit.workbook.runs.protocols import OWN, protocols
+from cflkit.workbook.runs.results import METRICS, MODELS
 
 __all__ = ["CHAPTERS", "OWN", "claims", "corrections", "gates", "left_out", "planned", "protocols", "tables"]
 
