@@ -11,8 +11,7 @@ from contextlib import contextmanager
 from dataclasses import MISSING
 from functools import cache
 from pathlib import Path
-
-import pandas as pd
+from typing import TYPE_CHECKING
 
 from cflkit import methods
 from cflkit.checks import parameters
@@ -21,6 +20,9 @@ from cflkit.engine.sgd import SGD
 from cflkit.engine.simulation import Simulation
 from cflkit.workbook.runs import protocols, records
 from cflkit.workbook.runs.plans import Setting
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 MODELS = ("personal", "global", "unseen")  # whose score a row shows, if not that of the model which serves a client
 SHARES = (*(f"{axis}{end}" for axis in ("accuracy", "own_accuracy") for end in ("", "_std", "_worst10", "_micro")),
@@ -98,7 +100,7 @@ def _defaults(kind: type) -> dict:
 
 
 # ---------------------------------------------------------------------- kept until a file changes
-def frame(folder: Path = records.FOLDER) -> pd.DataFrame:
+def frame(folder: Path = records.FOLDER) -> "pd.DataFrame":
     """The table: protocol, label, seed, metric, value of the last round, rounds, diverged and date of each run."""
     return _frame(folder, tuple(_places(folder)))
 
@@ -146,7 +148,7 @@ def _places(folder: Path) -> list[tuple[str, tuple]]:
 
 
 @cache
-def _frame(folder: Path, places: tuple) -> pd.DataFrame:
+def _frame(folder: Path, places: tuple) -> "pd.DataFrame":
     rows = []
     for run in (run for name, stamps in places for run in _survey(name, folder, stamps)[0]):
         rest = run["config"]["rounds"], diverged(run), run["provenance"]["date"]
