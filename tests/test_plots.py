@@ -85,8 +85,7 @@ def contrast(first, second):
 def test_text_reads_on_its_ground(seen):
     keys = ["text.color", "axes.labelcolor", "axes.titlecolor", "xtick.labelcolor", "ytick.labelcolor"]
     for ground in ("figure.facecolor", "axes.facecolor"):
-        for key in keys:
-            assert contrast(seen(plt.rcParams[key]), seen(plt.rcParams[ground])) >= 4.5
+        assert all(contrast(seen(plt.rcParams[key]), seen(plt.rcParams[ground])) >= 4.5 for key in keys)
     assert not plt.rcParams["savefig.transparent"]
 
 
@@ -123,24 +122,23 @@ def test_curve_is_the_mean_over_seeds_with_a_band_of_one_std():
     assert texts(axes) == ["IFCA"]
 
 
-def test_one_seed_has_no_band():
+def test_one_seed_has_no_band_and_the_frame_of_a_history_is_a_curve():
     frame = pd.DataFrame({"round": [1, 2], "loss": [3.0, 2.0]})
     axes = plots.learning_curves({"a": frame, "b": ([1, 2], [1, 1])}, y="loss").axes[0]
     assert not axes.collections
-    np.testing.assert_array_equal(axes.lines[0].get_ydata(), [3, 2])
-    np.testing.assert_array_equal(axes.lines[1].get_ydata(), [1, 1])
+    assert [line.get_ydata().tolist() for line in axes.lines] == [[3, 2], [1, 1]]
+    rows = [{"round": 0, "accuracy": 0.1}, {"round": 1}, {"round": 2, "accuracy": 0.5}]
+    (line,) = plots.learning_curves({"a": pd.DataFrame(rows).set_index("round")}).axes[0].lines
+    assert line.get_xdata().tolist() == [0, 2] and line.get_ydata().tolist() == [0.1, 0.5]
 
 
-def test_names_of_close_curves_do_not_touch_and_keep_their_order():
+def test_names_of_close_curves_do_not_touch_keep_their_order_and_stay_within_the_figure():
     figure = plots.learning_curves({f"method {i}": ([1, 2], [0, 1 - i / 500]) for i in range(9)})
     png(figure)
     names = figure.axes[0].texts
     assert [t.get_text() for t in names] == [f"method {i}" for i in range(8, -1, -1)]
     boxes = [Text.get_window_extent(t) for t in names]  # without the leader lines
     assert not any(a.overlaps(b) for a, b in pairwise(boxes))
-
-
-def test_names_of_many_curves_that_end_at_the_top_stay_within_the_figure():
     figure = plots.learning_curves({f"method {i}": ([1, 2], [0, 1]) for i in range(13)})
     figure.draw_without_rendering()
     assert max(Text.get_window_extent(t).y1 for t in figure.axes[0].texts) <= figure.bbox.y1
@@ -179,7 +177,7 @@ def test_matrices_share_one_scale():
 
 def test_panels_without_a_neighbour_carry_the_labels():
     axes = plots.cosine_matrices({str(i): np.eye(2) for i in range(5)}).axes[:5]
-    assert [a.get_xlabel() for a in axes] == ["", "client", "client", "client", "client"]
+    assert [a.get_xlabel() for a in axes] == ["", *["client"] * 4]
     assert [a.get_ylabel() for a in axes] == ["client", "", "", "", "client"]
 
 
@@ -199,31 +197,19 @@ def test_image_grid_keeps_one_scale_for_all_images():
     assert [axes.get_ylabel() for axes in figure.axes[::10]] == ["first", "second"]
 
 
-def test_digest_by_hand():
-    # SHA-256 of the eight bytes of 0.0
-    assert canvas.digest([0.0]) == "(1,) mean 0.000000 sha256 af5570f5a181"
+def test_a_digest_sees_what_matters_and_nothing_else():
+    assert canvas.digest([0.0]) == "(1,) mean 0.000000 sha256 af5570f5a181"  # SHA-256 of the eight bytes of 0.0
     assert canvas.digest([[1, 2], [3, 4]], decimals=2).startswith("(2, 2) mean 2.50 sha256 ")
-
-
-def test_digest_sees_what_matters_and_nothing_else():
     values = rng().normal(size=(3, 4))
     same = canvas.digest(values)
-    assert canvas.digest(values + 1e-13) == same
-    assert canvas.digest(pd.DataFrame(values)) == canvas.digest(np.asfortranarray(values)) == same
+    for alike in (values + 1e-13, pd.DataFrame(values), np.asfortranarray(values)):
+        assert canvas.digest(alike) == same
+    for other in (values.T, values[::-1], values.reshape(4, 3), values + 1e-6):
+        assert canvas.digest(other) != same
     assert canvas.digest([-0.0, -1e-9]) == canvas.digest([0.0, 0.0]) == canvas.digest(np.zeros(2, dtype=np.int8))
-    assert canvas.digest([0.0, 1e-6]) != canvas.digest([0.0, 0.0])
-    assert canvas.digest(values.T) != same and canvas.digest(values[::-1]) != same
-    assert canvas.digest(values.reshape(4, 3)) != same
     assert canvas.digest([1, np.nan]) == canvas.digest([1, -np.nan]) and "mean 1.0" in canvas.digest([1, np.nan])
     assert "mean nan" in canvas.digest([np.nan])
     assert values[0, 0] == rng().normal(size=(3, 4))[0, 0]  # left as it was
-
-
-def test_the_frame_of_a_history_is_a_curve():
-    rows = [{"round": 0, "accuracy": 0.1}, {"round": 1}, {"round": 2, "accuracy": 0.5}]
-    history = pd.DataFrame(rows).set_index("round")
-    (line,) = plots.learning_curves({"a": history}).axes[0].lines
-    assert line.get_xdata().tolist() == [0, 2] and line.get_ydata().tolist() == [0.1, 0.5]
 
 
 @pytest.mark.parametrize(

@@ -149,6 +149,8 @@ def _places(folder: Path) -> list[tuple[str, tuple]]:
 
 @cache
 def _frame(folder: Path, places: tuple) -> "pd.DataFrame":
+    import pandas as pd  # which the ledger does without
+
     rows = []
     for run in (run for name, stamps in places for run in _survey(name, folder, stamps)[0]):
         rest = run["config"]["rounds"], diverged(run), run["provenance"]["date"]
