@@ -9,7 +9,7 @@ from cflkit.checks import known
 from cflkit.engine import metrics
 from cflkit.workbook.claims import schema
 from cflkit.workbook.runs import records, results
-from cflkit.workbook.runs.scores import METRICS
+from cflkit.workbook.runs.results import METRICS
 
 
 @dataclass(frozen=True)
