@@ -58,8 +58,6 @@ BAD = {
     "nonsense": "invalid choice: 'nonsense'",
     "data mnits": "name = 'mnits': must be one of",
     "data digits/../x": "name = 'digits/../x': must be one of",
-    "data mnist --root file": "root = 'file': must be a folder that can be written to (File exists)",
-    "data --root nowhere": "root = 'nowhere': must be a folder that exists",
     "simulate": "method = '': must be one name from `cflkit list methods`",
     "simulate --protocol nope": "protocol = 'nope': must be one of",
     "simulate --protocol lcfed_mnist_n3 lcfd": "label = 'lcfd': must be one of",

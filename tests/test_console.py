@@ -56,11 +56,12 @@ def test_help_loads_nothing_that_takes_time():
         assert not heavy & set(loaded) and len(loaded) < 250
 
 
-def test_datasets_are_listed_with_their_state_and_fetched(capsys, tmp_path):
-    assert console.main(["data", "--root", str(tmp_path)]) == 0
+def test_datasets_are_listed_with_their_state_and_fetched(capsys, tmp_path, monkeypatch):
+    monkeypatch.setenv("CFLKIT_DATA", str(tmp_path))
+    assert console.main(["data"]) == 0
     state = dict(line.split() for line in capsys.readouterr().out.splitlines())
     assert state["digits"] == "bundled" and state["mnist"] == "absent"
-    assert console.main(["data", "digits", "--root", str(tmp_path)]) == 0
+    assert console.main(["data", "digits"]) == 0
     assert capsys.readouterr().out.split() == ["digits", "bundled"]
 
 
