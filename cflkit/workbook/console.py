@@ -62,8 +62,6 @@ def main(argv: list[str] | None = None) -> int:
         if strange:
             hint = "; a parameter is written -p NAME=VALUE" * hasattr(options, "given")
             options.parser.error(f"unrecognized arguments: {' '.join(strange)}{hint}")
-        if options.of_the_book:
-            places.need_book()
         return options.do(options) or 0
     except BrokenPipeError:  # the reader of a pipe has seen enough
         return 0
@@ -105,7 +103,8 @@ def parser() -> argparse.ArgumentParser:
 
     def add(name: str, do, help: str, **more) -> Parser:
         command = commands.add_parser(name, help=help, description=f"{help[0].upper()}{help[1:]}.")
-        command.set_defaults(**{"do": do, "parser": command, "of_the_book": False, "interrupted": ""} | more)
+        usual = {"interrupted": "", "device": "cpu", "workers": 1}
+        command.set_defaults(do=do, parser=command, **usual | more)
         return command
 
     command = add("run", _run, "run a chapter with other parameters", more=_of_chapter)
@@ -131,8 +130,7 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--checkpoint", type=Path, metavar="FOLDER",
                          help="keep the run here, also when it has ended, to go on with more rounds")  # fmt: skip
     command.add_argument("--again", action="store_true", help="run again what has a record, and overwrite it")
-    command = add("reproduce", _reproduce, "run what a table lacks, cheapest first", of_the_book=True,
-                  interrupted=GOES_ON)  # fmt: skip
+    command = add("reproduce", _reproduce, "run what a table lacks, cheapest first", interrupted=GOES_ON)
     command.add_argument("table", help="a name from `cflkit results --ledger`")
     command.add_argument("--seeds", type=typed.seeds, help="such as 0-4 or 0,2; by default what the table wants")
     command.add_argument("--out", type=Path, default=places.RESULTS, help="folder for run records")
@@ -147,9 +145,8 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--format", choices=("text", "csv", "latex"), default="text", help="of a table")
     command.add_argument("--delete", action="store_true", help="delete the runs of these names")
     command.add_argument("--out", type=Path, help="folder of the runs (default: runs; book/results for --ledger)")
-    command = add("data", _data, "list data sets, or download and verify them")
+    command = add("data", _data, "list data sets, or download (to $CFLKIT_DATA, or ~/.cache/cflkit) and verify")
     command.add_argument("name", nargs="*", help="download these; without one, all are listed with their state")
-    command.add_argument("--root", type=Path, help="folder for data; by default $CFLKIT_DATA, or ~/.cache/cflkit")
     command = add("list", _list, "list methods, ways to divide data, chapters, and experiments")
     command.add_argument("what", nargs="?", choices=("methods", "builders", "chapters", "protocols"),
                          help="one of these, with more of each")  # fmt: skip
@@ -158,7 +155,7 @@ def parser() -> argparse.ArgumentParser:
                          ".ipynb (default: every notebook and page of the book)")  # fmt: skip
     command = add("refresh", _refresh, "run notebooks again and store what they print")
     command.add_argument("notebook", nargs="+", type=Path, help="the path of a notebook")
-    add("pages", _pages, "write the book's tables and verdicts from the run records", of_the_book=True)
+    add("pages", _pages, "write the book's tables and verdicts from the run records")
     return top
 
 
@@ -247,7 +244,7 @@ def _sweep(points: list, out: Path, options) -> int:
     from cflkit.workbook.chapters import sweep
 
     places.need_folder("out", out)
-    plain = getattr(options, "device", "cpu") == "cpu" and getattr(options, "workers", 1) == 1
+    plain = options.device == "cpu" and options.workers == 1
     with pool.place(options.jobs or (pool.cores() if plain else 1), options.dask):
         files, failed = pool.report({str(point): point.task for point in points}, options.budget)
     if files:
@@ -256,6 +253,7 @@ def _sweep(points: list, out: Path, options) -> int:
 
 
 def _reproduce(options) -> int:
+    places.need_book()
     from cflkit.workbook.claims import reproduce
 
     for name, folder in {"out": options.out, "checkpoints": places.RUNS}.items():
@@ -301,12 +299,9 @@ def _data(options) -> None:
 
     for name in options.name:
         known(images.names(), name, "name")
-    if options.name and options.root is not None:
-        places.need_folder("root", options.root)
-    require(options.root is None or options.root.is_dir(), "root", str(options.root), "a folder that exists")
     for name in options.name:
-        images.fetch(name, options.root)
-    state = images.status(options.root)
+        images.fetch(name)
+    state = images.status()
     for name in options.name or state:
         print(f"{name:16} {state[name]}")
 
@@ -332,6 +327,7 @@ def _refresh(options) -> None:
 
 
 def _pages(options) -> None:
+    places.need_book()
     sys.path.insert(0, str(places.BOOK / "_ext"))  # where all that only the book needs lies
     import pages
 

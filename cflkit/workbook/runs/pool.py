@@ -42,7 +42,7 @@ class Clock:
     def check(self) -> None:
         """Raise :class:`TimeIsUp` if nothing is left."""
         if self.over:
-            raise TimeIsUp
+            raise TimeIsUp("time is up")
 
     @property
     def over(self) -> bool:
