@@ -108,6 +108,7 @@ def limit(memory: int, seconds: int) -> None:
         (resource.RLIMIT_DATA, used + memory),
         (resource.RLIMIT_CPU, seconds),
         (resource.RLIMIT_FSIZE, 1 << 27),
+        (resource.RLIMIT_NOFILE, 256),
         (resource.RLIMIT_CORE, 0),
     ):
         resource.setrlimit(what, (most, most))

@@ -4,9 +4,10 @@ import base64
 import json
 import os
 import re
-import time
+import tempfile
 
 import nbformat
+import psutil
 import pytest
 from nbformat.v4 import new_code_cell, new_markdown_cell
 
@@ -140,19 +141,17 @@ ENDS = {  # cells that end or hold up their process: what is noted
 
 @pytest.mark.parametrize("code", ENDS, ids=range(len(ENDS)))
 def test_a_cell_that_ends_its_process_costs_itself(code, tmp_path, monkeypatch):
-    slow = "longer than" in ENDS[code]  # what ends by another limit has time to reach that, on a busy machine too
-    monkeypatch.setattr(judge, "CELL_SECONDS", 8 if slow else 60)
-    monkeypatch.setattr(judge, "GRACE", 2)
-    begun, result = time.monotonic(), attacked(tmp_path, code)
-    assert time.monotonic() - begun < 200
+    monkeypatch.setattr(judge, "CELL_SECONDS", 3 if "longer than" in ENDS[code] else 30)
+    monkeypatch.setattr(judge, "GRACE", 1)
+    result = attacked(tmp_path, code)
     assert any(part in note for note in notes(result) for part in ENDS[code].split("|")), notes(result)
     assert follow(result) == (0 if "could not be finished" in "".join(notes(result)) else 3)
 
 
 def test_cells_that_sleep_end_with_the_submissions_time(tmp_path, monkeypatch):
-    monkeypatch.setattr(judge, "ALL_SECONDS", 12)
-    begun, result = time.monotonic(), attacked(tmp_path, *["time.sleep(5)"] * 20)
-    assert time.monotonic() - begun < 90 and result.total == 0
+    monkeypatch.setattr(judge, "ALL_SECONDS", 6)
+    result = attacked(tmp_path, *["time.sleep(2)"] * 20)
+    assert result.total == 0
     assert "too long" in result.notes[-1]
 
 
@@ -180,14 +179,14 @@ FORGED = {  # bodies of `follow` that gain nothing: the points they get at most
 
 def test_functions_gain_nothing_and_tell_nothing(tmp_path, monkeypatch):
     """All in one process: each body is a function of its own, tested as `follow` is."""
-    monkeypatch.setattr(judge, "CALL_SECONDS", 4)
+    monkeypatch.setattr(judge, "CALL_SECONDS", 2)
     nb = handed(only=("student",))
     nb.cells += [new_code_cell(SETUP)]
     nb.cells += [
         new_code_cell(f"def follow{k}(student_weights, teacher_weights, x, lr):\n    {body}")
         for k, body in enumerate(FORGED)
     ]
-    process = judge.Process(str(tmp_path), time.monotonic() + 250)
+    process = judge.Process(str(tmp_path), 250)
     try:
         judge.run_cells(nb, load("a6"), process, set(), [])
         asked = judge.Student(process, "tom", load("a6"))
@@ -276,14 +275,14 @@ def test_a_hunt_that_counts_in_its_process_gains_nothing(how, tmp_path):
     ("a6", "sample(torch.zeros(1 << 22), 1, 1, 1)"), ("a6", "smaple(1, 1, 1, 1)"),
 ])  # fmt: skip
 def test_what_a_hunt_asks_for_costs_itself(assignment, code, tmp_path, monkeypatch):
-    monkeypatch.setattr(judge, "CALL_SECONDS", 4)
+    monkeypatch.setattr(judge, "CALL_SECONDS", 2)
     only = ("student", "hunt", "test-hunt", "follow", "test-follow")
     nb = handed(assignment=assignment, only=only)
     for cell in nb.cells:
         if judge.grade_id(cell) == "hunt":
             cell.source = cell.source.partition("\n")[0] + f"\n    {code}\n    assert False"
-    begun, result = time.monotonic(), graded(nb, tmp_path, assignment=assignment)
-    assert time.monotonic() - begun < 120 and result.points["hunt"] == 0
+    result = graded(nb, tmp_path, assignment=assignment)
+    assert result.points["hunt"] == 0
     assert assignment != "a6" or follow(result) == 3, notes(result)
     assert ("NameError in line 2" in result.report("hunt")[0]) == ("smaple" in code)
 
@@ -370,14 +369,9 @@ def test_pictures_and_pasted_pictures_are_kept(tmp_path):
     assert last.attachments == text.attachments and "attachment:e.png" not in last.source
 
 
-def test_no_process_is_left(tmp_path):
-    import psutil
-
-    def running():
-        found = psutil.process_iter(["cmdline"])
-        return {each.pid for each in found if "worker.py" in "".join(each.info["cmdline"] or [])}
-
-    before = running()
+def test_no_process_is_left(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     attacked(tmp_path, "for _ in range(9):\n    if os.fork() == 0:\n        os.setsid(); time.sleep(300)")
-    time.sleep(1)
-    assert running() <= before
+    found = [each.info["environ"] or {} for each in psutil.process_iter(["environ"])]
+    assert os.environ["HOME"] in [each.get("HOME") for each in found]
+    assert not [each for each in found if each.get("HOME", "").startswith(str(tmp_path))]
