@@ -626,6 +626,7 @@ def run_cells(notebook: NotebookNode, assignment: Assignment, process: Process, 
             "seconds": ALL_SECONDS,
             "memory": MEMORY,
             "readable": sandbox.readable(),
+            "namespaces": bool(sandbox.namespaces()),
             "uses": assignment.uses,
             "refuses": assignment.refuses,
         }

@@ -128,11 +128,13 @@ def drawn(shown: list[dict]) -> list[str]:
     found = [output["data"]["image/png"] for output in shown if "image/png" in output.get("data", {})]
     found = [each if isinstance(each, str) else base64.b64encode(each).decode() for each in found]
     if plots := sys.modules.get("matplotlib.pyplot"):
-        for number in plots.get_fignums()[:PICTURES]:
-            data = io.BytesIO()
-            plots.figure(number).savefig(data, format="png", dpi=72)
-            found.append(base64.b64encode(data.getvalue()).decode())
-        plots.close("all")
+        try:
+            for number in plots.get_fignums()[:PICTURES]:
+                data = io.BytesIO()
+                plots.figure(number).savefig(data, format="png", dpi=72)
+                found.append(base64.b64encode(data.getvalue()).decode())
+        finally:
+            plots.close("all")
     return found[:PICTURES]
 
 
@@ -236,6 +238,8 @@ def main() -> None:
     sys.path.pop(0)  # this folder
     sandbox.limit(order["memory"], order["seconds"])
     forks: set[int] = set()
+    if order["namespaces"]:
+        sandbox.no_shared_memory()
     sandbox.confine(order["readable"], os.getcwd(), forks)
     shell = InteractiveShell.instance(history_length=0, colors="nocolor")
     shell.history_manager.enabled = False

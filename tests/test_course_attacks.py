@@ -65,7 +65,11 @@ refused(os.open, ROOT + "/cflkit/../course/checks/a6.py", os.O_RDONLY)
 refused(subprocess.run, ["true"]); refused(os.execv, "/bin/true", ["true"])
 refused(os.posix_spawn, "/bin/true", [], {})
 refused(libc.mount, b"none", b"/tmp", b"tmpfs", 0, None); refused(libc.chroot, b".")
-refused(libc.setns, 0, 0)
+refused(libc.setns, 0, 0); refused(lambda: __import__("resource").setrlimit(2, (-1, -1)))
+libc.unshare(0x10020000); refused(libc.mount, b"none", os.getcwd().encode(), b"tmpfs", 0, None)
+refused(os.listdir, "/proc/self/fd"); refused(open, ROOT + "/build/course/marks.csv", "a")
+refused(os.chmod, ROOT + "/Makefile", 0o777); refused(os.mkdir, CANARY); refused(os.mkfifo, CANARY)
+refused(libc.shmget, 0, ctypes.c_size_t(1 << 30), 0o1600)
 assert "CANARY_IN_ENVIRONMENT" not in os.environ""".splitlines()
 
 
@@ -105,6 +109,23 @@ HARMLESS = {  # cells after which everything goes on: what is noted, "" for noth
     "!ls": "a submission may not",
     "import atexit\natexit.register(os._exit, 0)": "",
     "gc.disable(); json.dumps = json.dumps": "",
+    "x = input()": "EOFError",
+    "gr\u00f6\u00dfe = '\U0001f600'\nraise ValueError('\u00e4' * 500)": "\u00e4\u00e4",
+    "%%writefile ../x.py\nx": "a submission may not change",
+    "%%bash\nls": "a submission may not",
+    "%pip install x": "raises OSError",
+    "get_ipython().events.register('post_run_cell', lambda *_: 1 / 0)": "",
+    "exit()": "AttributeError",
+    "class Long:\n    def __repr__(self): return 'x' * 10**8\nLong()": "",
+    "class Ending:\n    def __repr__(self): raise SystemExit\nEnding()": "raises SystemExit",
+    "import matplotlib.pyplot as plt\nplt.figure(figsize=(3000, 3000)).savefig; plt.plot([1])": "MemoryError",
+    "get_ipython().display_pub.outputs = [{'data': {'image/png': 5}}]": "raises TypeError",
+    "from IPython.display import display\n"
+    "display({'text/html': '<script>1', 'image/svg+xml': '<svg onload=1>'}, raw=True)": "",
+    "sys.addaudithook(lambda event, _: None)\n__import__('faulthandler').dump_traceback_later(999, exit=True)": "",
+    "for name in ('torch', 'talk', 'sitecustomize'): open(name + '.py', 'w').write('1/0')": "",
+    "exit = quit = print = int = float = list = None": "",
+    "student = type('S', (str,), {'__eq__': lambda *_: True, '__hash__': str.__hash__})('tom')": "",
     "for k in range(100): os.makedirs('d' * 9, exist_ok=True); os.chdir('d' * 9)": "",
 }
 
@@ -133,7 +154,16 @@ ENDS = {  # cells that end or hold up their process: what is noted
     "hogs = [os.fork() for _ in range(2)]; hog = bytearray(b'x' * (1100 << 20)); time.sleep(99)": "more memory",
     "for _ in range(40): os.write(os.memfd_create('m'), bytes(1 << 27))\ntime.sleep(99)": "more memory",
     "for k in range(60): open(f'f{k}', 'wb').write(bytes(1 << 24))\ntime.sleep(99)": "writes more",
+    "keep = [open(f'f{k}', 'wb') for k in range(60)]\n"
+    "for file in keep: os.unlink(file.name); file.write(bytes(1 << 24))\ntime.sleep(99)": "writes more",
+    "for _ in range(300): libc.mkdir(b'd' * 9, 448); libc.chdir(b'd' * 9)\ntime.sleep(99)": "writes more",
     "signal.signal(signal.SIGALRM, signal.SIG_IGN)\nwhile True: pass": "longer than",
+    "libc.kill(0, 19); signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 60))\ntime.sleep(99)": "longer than",
+    "threading.Thread(target=lambda: ctypes.string_at(0)).start()\ntime.sleep(99)": "its process ended",
+    "send(b'{\"cell\": 9, \"output\": [' + b'[],' * 4_000_000 + b'[]]}'); time.sleep(1)": "no readable message",
+    "os.fork = lambda: 0": "could not be finished",
+    "os.waitpid = lambda *_: time.sleep(99)": "could not be finished",
+    "import select\njson.loads = lambda *_: {'name': 'follow'}": "its process ended|could not be finished",
     "os.dup2(os.open('/dev/null', os.O_RDONLY), int(sys.argv[1]))": "could not be finished",
     "gc.collect = None; builtins.isinstance = None": "its process ended|could not be finished|raises",
 }
