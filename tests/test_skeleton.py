@@ -24,13 +24,6 @@ def test_tables_that_a_notebook_prints_are_shown_as_tables(path):
     assert notebooks.load(path)["metadata"]["mystnb"]["render_markdown_format"] == "myst"
 
 
-@pytest.mark.parametrize("name", [*CHAPTERS, "foundations", "baselines"])
-def test_what_a_chapter_shows_unasked_is_a_slide(name):
-    for cell in cells(name, "code"):
-        shown = cell["outputs"] and "hide-cell" not in cell["metadata"].get("tags", [])
-        assert (cell["metadata"].get("slideshow") == {"slide_type": "slide"}) == bool(shown)
-
-
 @pytest.mark.parametrize("name", CHAPTERS)
 def test_a_chapter_opens_with_the_idea_and_its_picture_then_the_finding(name):
     prose = text(name)

@@ -1,14 +1,10 @@
-"""Small parts of the book's drawings: icons, clients, text that breaks into lines. Colours come from the page.
+"""Small parts of the book's drawings, as inline SVG: icons and clients. Colours come from the page.
 
-A drawing is SVG inside the page, so that its text is text, and it turns dark with the page. Classes ``a`` to ``d``
+A drawing stands inside the page, so that its text is text, and it turns dark with the page. Classes ``a`` to ``d``
 are clusters: each has a colour (``book/_static/drawings.css``) and, because hue alone tells nothing, a marker.
 """
 
 from html import escape
-
-SIZE = 24  # of an icon, in the drawing's units, which are pixels of a page that has room
-FONT, LINE = 14, 17  # of text: its size, and from one line to the next
-NARROW, BROAD = set("fijlrtI.,:;'’|!()[] "), set("mwMW—→")
 
 
 def _dots(radius: float, *centres: str) -> str:
@@ -43,64 +39,31 @@ MARKS = {
     "d": '<path class="full" d="M0-5.6 4.8 0 0 5.6-4.8 0Z"/>',
 }
 
-_ASKED = '<text y="4.5" class="middle">?</text>'
+
+def icon(kind: str, box: str, drawn: str) -> str:
+    """Wrap a small drawing; the words beside it say what it shows."""
+    return f'<svg class="icon {kind}" viewBox="{box}" aria-hidden="true">{drawn}</svg>'
 
 
-def width(text: str, size: float = FONT) -> float:
-    """Estimate how wide a text is set in DejaVu Sans, the broadest of the fonts that browsers take."""
-    return size * sum(0.37 if c in NARROW else 0.95 if c in BROAD else 0.7 if c.isupper() else 0.61 for c in text)
-
-
-def lines(text: str, room: float, size: float = FONT) -> list[str]:
-    """Break a text into lines no wider than `room`; a longer word stays whole."""
-    found: list[str] = []
-    for word in text.split(" "):  # a hard space holds words together
-        longer = f"{found[-1]} {word}" if found else word
-        if found and width(longer, size) <= room:
-            found[-1] = longer
-        else:
-            found.append(word)
-    return found
-
-
-def words(text: list[str], x: float, y: float, kind: str = "") -> str:
-    """Write lines of text; `y` is the base of the first one."""
-    spans = "".join(f'<tspan x="{x:g}" y="{y + LINE * i:g}">{escape(line)} </tspan>' for i, line in enumerate(text))
-    return f'<text class="{kind}">{spans}</text>' if kind else f"<text>{spans}</text>"
-
-
-def icons(tokens: str, x: float, y: float) -> tuple[str, float]:
-    """Draw things in a row, ``y`` being its top.
+def icons(tokens: str) -> str:
+    """Draw things in a row.
 
     Parameters
     ----------
     tokens : str
         Names of icons, each with the cluster that it belongs to after a dot, and plain words and signs between:
         ``model.a model.b → model``. An underscore is a gap.
-
-    Returns
-    -------
-    str, float
-        The drawing, and where it ends.
     """
     drawn = []
-    for token in tokens.split():
+    for token in tokens.replace("_", "\u2003").split(" "):
         name, _, cluster = token.partition(".")
-        if name in ICONS:
-            place = f'transform="translate({x:g} {y:g}) scale({SIZE / 24:g})"'
-            own = f'<g class="badge" transform="translate(20 20)">{MARKS[cluster]}</g>' if cluster else ""
-            drawn.append(f'<g class="icon {cluster}" {place}>{ICONS[name]}{own}</g>')
-            x += SIZE + 4
-        elif token == "_":
-            x += SIZE / 2
-        else:
-            drawn.append(words([token], x + 1, y + 17))
-            x += width(token) + 6
-    return "".join(drawn), x
+        badge = f'<g class="badge" transform="translate(20 20)">{MARKS[cluster]}</g>' if cluster else ""
+        drawn.append(icon(cluster, "0 0 24 24", ICONS[name] + badge) if name in ICONS else f"<i>{escape(token)}</i>")
+    return f'<span class="icons">{"".join(drawn)}</span>'
 
 
-def clients(row: str, x: float, y: float, step: float = 24) -> str:
-    """Draw clients in a row, ``y`` being its top.
+def clients(row: str) -> str:
+    """Draw clients in a row.
 
     Parameters
     ----------
@@ -109,14 +72,10 @@ def clients(row: str, x: float, y: float, step: float = 24) -> str:
         takes part and has no cluster yet, ``.`` is any other; ``→`` stands between clients that act in turn.
     """
     drawn = []
-    for i, letter in enumerate(row):
-        if letter == "→":
-            drawn.append(words(["→"], x + 2 + step * i, y + 17))
-            continue
-        cluster = letter.lower() if letter.lower() in "abcd" else ""
+    for letter in row:
+        cluster = letter.lower() if letter in "ABCDabcd" else ""
         idle = "" if letter.isupper() or letter == "?" else " idle"
-        mark = MARKS[cluster or "a"] if letter.isalpha() else _ASKED if letter == "?" else ""
-        place = f'transform="translate({x + 9 + step * i:g} {y + 12:g})"'
-        drawn.append(f'<g class="icon {cluster}{idle}" {place}><rect class="soft" x="-8.5" y="-11.5" width="17" '
-                     f'height="23" rx="3.5"/>{mark}</g>')  # fmt: skip
-    return "".join(drawn)
+        mark = MARKS[cluster or "a"] if letter.isalpha() else '<text y="5">?</text>' if letter == "?" else ""
+        card = f'<rect class="soft" x="-8.5" y="-11.5" width="17" height="23" rx="3.5"/>{mark}'
+        drawn.append("<i>→</i>" if letter == "→" else icon(f"{cluster} client{idle}", "-12 -12 24 24", card))
+    return f'<span class="icons">{"".join(drawn)}</span>'
