@@ -5,8 +5,8 @@ import xml.etree.ElementTree as ET
 from collections import defaultdict
 
 import diagrams
+import drawings
 import every
-import icons
 import pytest
 
 from cflkit import federation, images, methods
@@ -62,7 +62,7 @@ def test_a_diagram_names_what_the_method_sends_in_that_order(name, sent):
              personal_clients=0, progress=False)  # fmt: skip
     said = {True: [], False: []}
     for step in DIAGRAMS[name]["steps"]:
-        said["once" in step] += [(way, set(step.get(way, ()))) for way in diagrams.WAYS]
+        said["once" in step] += [(way, set(step.get(way, ()))) for way in ("down", "up")]
     assert merged(said[True]) == merged(sent[0])
     assert merged(said[False]) == merged(sent[1])
     known = {(way, key) for way, keys in said[False] for key in keys}
@@ -77,13 +77,13 @@ def test_a_diagram_draws_every_step_and_message_with_known_icons(name):
     lanes, items = root[:2], root[2:]
     assert [lane.get("class") for lane in lanes] == ["lane server", "lane clients"]
     for number, (step, item) in enumerate(zip(spec["steps"], items, strict=True), 1):
-        told = "".join(item.itertext())
-        assert f"{number}{step['does']}" in told and item.get("class") == step["who"]
-        sent = {way: step[way] for way in diagrams.WAYS if way in step}
+        told = " ".join("".join(item.itertext()).split())
+        assert f"{number} {step['does']}" in told and item.get("class") == step["who"]
+        sent = {way: step[way] for way in ("down", "up") if way in step}
         drawn = {way.get("class").split()[1]: [line.get("data-key") for line in way.findall("div")]
                  for way in item.iter("div") if (way.get("class") or "").startswith("way ")}  # fmt: skip
         assert drawn == {way: list(messages) for way, messages in sent.items()}
         asked = " ".join([step.get("shows", ""), *(icon for many in sent.values() for icon, _ in many.values())])
         words = {token.partition(".")[0] for token in re.findall(r"[a-z][a-z.]+", asked)}
-        assert words <= set(icons.ICONS)
+        assert words <= set(drawings.icons()["icons"])
         assert all(says in told for messages in sent.values() for _, says in messages.values())

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-import reading
+import status
 from evidence import CHAPTERS
 
 from cflkit.workbook.chapters import notebooks
@@ -16,7 +16,7 @@ def cells(name, kind):
 
 
 def text(name):
-    return reading.prose(notebooks.chapter(name))
+    return status.prose(notebooks.chapter(name))
 
 
 @pytest.mark.parametrize("path", notebooks.chapters(), ids=lambda path: path.stem)

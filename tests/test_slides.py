@@ -7,12 +7,12 @@ import slides
 from bs4 import BeautifulSoup
 from test_plans import PLANS, rows
 
-PAGE = """<head><link rel="stylesheet" href="a.css"><script src="x/steps.js"></script><script src="b.js"></script></head>
-<article class="bd-article"><h1>Title<a>#</a></h1><figure id="one">1</figure><h2>Part &lt;<a>#</a></h2>
+PAGE = """<head><link rel="stylesheet" href="a.css"><script src="x/steps.js"></script><script src="b.js"></script>
+</head><article class="bd-article"><h1>Title<a>#</a></h1><figure id="one">1</figure><h2>Part &lt;<a>#</a></h2>
 <details><figure id="folded">2</figure></details><table id="written"></table>
 <figure id="steps"><div class="cell_output"><table></table></div></figure><div class="cell_output">no table</div>
-<div class="cell_output" id="computed"><table></table></div><h2>Exercises<a>#</a></h2><figure id="solution"></figure>
-</article>"""
+<div class="cell_output" id="computed"><table></table></div><h2>Exercises<a>#</a></h2>
+<figure id="solution"></figure></article>"""
 
 
 def made(page):

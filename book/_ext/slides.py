@@ -5,9 +5,8 @@ What is folded is left out, and so are text, code, and all from the exercises on
 """
 
 import sys
-from html import escape
-from pathlib import Path
 
+import drawings
 from bs4 import BeautifulSoup
 
 from cflkit.checks import require
@@ -17,16 +16,6 @@ PAGES = places.ROOT / "_build" / "html" / "book"
 # Styles, step-throughs and formulas; the rest of a page's scripts are about the page.
 KEPT = 'link[rel="stylesheet"], script[src*="steps.js"], script[src*="mathjax"]'
 SHOWN = "h1, h2, h3, figure, .cell_output:has(table)"
-STYLE = """<style>
-html { scroll-snap-type: y mandatory; font-size: 20px; }
-section { box-sizing: border-box; height: 100vh; padding: 2vh 4vw; scroll-snap-align: start; overflow: auto; break-after: page; }
-section > h2 { margin-top: 0; }
-section img { width: 100%; max-height: 72vh; object-fit: contain; }
-section ol.cfl-round { zoom: 1.4; }
-section .cfl-panels { zoom: 1.25; }
-section figcaption .caption-number { display: inline !important; }
-section .cfl-table, .headerlink { display: none; }
-</style>"""
 
 
 def deck(page: str) -> str:
@@ -39,14 +28,8 @@ def deck(page: str) -> str:
             if heading == "Exercises":
                 break
         elif not part.find_parent(["details", "figure"]):
-            slides.append((escape(heading), part))
-    links = "".join(f'<li><a href="#{i}">{heading}</a></li>' for i, (heading, _) in enumerate(slides, 1))
-    sections = "".join(f'<section id="{i}" class="bd-article"><h2>{heading}</h2>{part}</section>'
-                       for i, (heading, part) in enumerate(slides, 1))  # fmt: skip
-    kept = "".join(map(str, soup.select(KEPT)))
-    return (f'<!doctype html><html lang="en" data-theme="light"><head><meta charset="utf-8"><title>{escape(title)}</title>'
-            f'{kept}{STYLE}</head><body><main><section class="bd-article"><h1>{escape(title)}</h1><ol>{links}</ol>'
-            f"</section>{sections}</main></body></html>")  # fmt: skip
+            slides.append((heading, part))
+    return drawings.render("slides", title=title, slides=slides, kept=soup.select(KEPT))
 
 
 if __name__ == "__main__":

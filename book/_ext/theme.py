@@ -6,10 +6,10 @@ a megabyte and a half of icons that the style sheet has as a font.
 
 import os
 import re
-import struct
 from pathlib import Path
 
 from docutils import nodes
+from PIL import Image
 from sphinx.util.docutils import ReferenceRole
 
 # What every page has, and what it becomes.
@@ -52,7 +52,7 @@ def sized(html: str, folder: Path) -> str:
         file = folder / match["file"]
         if not file.is_file():
             return match[0]
-        width, height = struct.unpack(">II", file.read_bytes()[16:24])  # where a PNG has them
+        width, height = Image.open(file).size
         return f'<img width="{width}" height="{height}" {match["tag"]}>'
 
     return IMAGE.sub(tag, html)
