@@ -3,7 +3,6 @@
 A reader can step by keyboard, without JavaScript, and with a screen reader.
 """
 
-import os
 import shutil
 import subprocess
 import xml.etree.ElementTree as ET
@@ -90,37 +89,19 @@ def test_the_component_by_itself():
 
 
 # ---------------------------------------------------------------------- in a browser
-@pytest.fixture(scope="module")
-def chromium():
-    """A headless Chromium."""
-    play = pytest.importorskip("playwright.sync_api", reason="requirements-browser.txt")
-    program = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
-    if program is None:
-        pytest.skip("no Chromium: install it, or name it in CHROMIUM")
-    with play.sync_playwright() as playing:
-        browser = playing.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        yield browser
-        browser.close()
-
-
 @pytest.fixture
-def visit(chromium, made):
+def step(visit, made, tmp_path):
     """Open a page that holds nothing but a step-through."""
-    contexts = []
 
     def open_(name, width=800, scripts=True):
         style, script = ((STATIC / file).read_text("utf-8") for file in ("drawings.css", "steps.js"))
-        size = {"width": width, "height": 800}
-        contexts.append(chromium.new_context(viewport=size, java_script_enabled=scripts))
-        page = contexts[-1].new_page()
-        head = f'<meta name="viewport" content="width=device-width"><style>{style}</style>'
+        head = f'<meta charset="utf-8"><meta name="viewport" content="width=device-width"><style>{style}</style>'
         body = f"{steps.html(name, made[name])}<script>{script}</script>"
-        page.set_content(f'<!doctype html><html lang="en">{head}<body>{body}')
-        return page
+        page = tmp_path / "page.html"
+        page.write_text(f'<!doctype html><html lang="en">{head}<body>{body}', "utf-8")
+        return visit(page, width, java_script_enabled=scripts)
 
-    yield open_
-    for context in contexts:
-        context.close()
+    return open_
 
 
 def shown(page):
@@ -130,8 +111,8 @@ def shown(page):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_by_keyboard(name, made, visit):
-    spec, page, labels = steps.described(name), visit(name), made[name].labels
+def test_by_keyboard(name, made, step):
+    spec, page, labels = steps.described(name), step(name), made[name].labels
     last = len(labels) - 1
     focused = page.locator(":focus")
     assert shown(page) == [(0, range(last + 1)[spec["start"]])]
@@ -160,13 +141,13 @@ def test_by_keyboard(name, made, visit):
 
 @pytest.mark.parametrize("medium", ["no scripts", "print"])
 @pytest.mark.parametrize("name", NAMES)
-def test_without_scripts_and_in_print_there_are_three_frames_and_no_buttons(name, medium, made, visit):
-    page, last = visit(name, scripts=medium == "print"), len(made[name].labels) - 1
+def test_without_scripts_and_in_print_there_are_three_frames_and_no_buttons(name, medium, made, step):
+    page, last = step(name, scripts=medium == "print"), len(made[name].labels) - 1
     page.emulate_media(media="print" if medium == "print" else "screen")
     assert shown(page) == [(v, s) for v in range(len(made[name].frames)) for s in (0, (last + 1) // 2, last)]
     assert not page.locator("button").first.is_visible()
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_on_a_phone_nothing_is_wider_than_the_page(name, visit):
-    assert visit(name, width=390).evaluate("document.documentElement.scrollWidth") <= 390
+def test_on_a_phone_nothing_is_wider_than_the_page(name, step):
+    assert step(name, width=390).evaluate("document.documentElement.scrollWidth") <= 390
