@@ -144,7 +144,8 @@ def test_a_page_stands_still_and_is_legible(name, read):
 
 @pytest.mark.parametrize("name", [page for page in PAGES if page.startswith("book/")])
 def test_a_phone_cuts_and_hides_nothing(name, read):
-    page = read(name, 390)
+    page = read(name, 390, script=MOVES)
+    assert page.evaluate(SCROLL) < 0.1, "moves while it loads"
     assert page.evaluate(SMALL) == [], "letters too small to read"
     assert page.evaluate(HIDDEN) == [], "goes on to the right, unseen"
     page.evaluate("window.MathJax?.startup?.promise")
