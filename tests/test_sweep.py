@@ -256,7 +256,8 @@ def test_a_parameter_that_changes_nothing_is_said_to_and_a_cell_without_a_compar
     _chapter(toy / "c.ipynb")
     nothing = "\ntau: has no effect on what is compared here\n"
     assert nothing not in swept("", "")[1] and nothing in swept("tau / 2", "0.5")[1]
-    status, _, said = swept("('one', 'two')", "('one',)")
+    assert nothing not in swept("('one', 'two')", "(f'one {tau}', 'two')")[1]  # which tells the value by its label
+    status, _, said = swept("(f'one {tau}', 'two')", "('one',)")
     line = "tau=0.25, seed 0 failed: c.ipynb: methods that its cell `comparison` compares = 0: must be two or more"
     assert status == 1 and line in said
 
