@@ -11,6 +11,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import sklearn.cluster
 import torch
 from every import bits, remembered
 from hypothesis import assume, given
@@ -711,13 +712,13 @@ def test_the_points_that_may_seed():
 
 
 def test_all_but_the_trimmed_share_may_seed(monkeypatch):
-    given, draw = [], robust.kmeans_plusplus
+    given, draw = [], sklearn.cluster.kmeans_plusplus
 
     def spied(points, k, random_state):
         given.append(points)
         return draw(points, k, random_state=random_state)
 
-    monkeypatch.setattr(robust, "kmeans_plusplus", spied)
+    monkeypatch.setattr(sklearn.cluster, "kmeans_plusplus", spied)
     run(Robust(k=2, trim=0.34), tiny_fed(), rounds=0, **THREE_STEPS)  # floor(0.34 * 5) = 1
     trained = np.array([train(initial(), *c, steps=3) for c in CLIENTS])
     farthest = np.linalg.norm(trained - np.median(trained, axis=0), axis=1).argmax()
