@@ -6,8 +6,6 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from tiny import (
     close,
     federation,
@@ -349,18 +347,6 @@ def test_redrawn_first_models_that_both_have_enough_clients_at_once_are_the_dist
 def test_first_models_are_redrawn_as_the_released_code_can(change, says):
     with pytest.raises(ValueError, match=f"^{says}"):
         IFCA(**({"k": 4, "init": "redrawn"} | change))
-
-
-@settings(max_examples=8)
-@given(st.permutations(range(4)), st.sampled_from(["model", "gradient"]))
-def test_permuting_the_models_permutes_the_labels(order, average):
-    fed, method = federation(*FOUR), IFCA(k=4, average=average)
-    models = np.random.default_rng(5).normal(size=(4, 6))
-    plain = ifca_round(method, models, fed)
-    assert len(set(plain["assign"].tolist())) > 1
-    found = ifca_round(method, models[list(order)], fed)
-    assert [order[k] for k in found["assign"].tolist()] == plain["assign"].tolist()
-    assert torch.equal(found["models"], plain["models"][list(order)])
 
 
 def test_ifca_serves_whom_it_never_met_by_training_loss():

@@ -34,11 +34,6 @@ def test_each_client_holds_the_next_data_of_its_group(stock):
         assert bits(builders.build(step.config).train.index) == bits(step.train.index)
 
 
-def test_a_time_step_does_not_depend_on_later_ones(stock):
-    early, late = time_steps(stock, GROUPS[:2])[1], time_steps(stock, GROUPS)[1]
-    assert torch.equal(early.train.index, late.train.index)
-
-
 @pytest.mark.parametrize(("groups", "line"), [
     ([[0, 0], [0]], r"groups = \[2, 1\]: must be rows of one length, the number of clients"),
     ([[0, 0, 1]] * 3, "clients of cluster 0 = 4: must be 6 or more, one for each client and time step"),

@@ -616,20 +616,6 @@ def test_who_trains_what(calls, monkeypatch):
 
 
 @needs_llvm
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_looking_without_a_derivative(dtype, calls):
-    model = flat(lambda: network(*SMALL, dtype=None), dtype)
-    x, _ = images(9, SMALL[1], dtype)
-    w = model.init(0)
-    with torch.no_grad():
-        found = model.forward(w, x.transpose(2, 3).contiguous().transpose(2, 3))  # the same, in another layout
-    assert calls == ["look"] * (dtype == torch.float32)
-    expected = model.forward(w.requires_grad_(), x)
-    assert expected.requires_grad and len(calls) <= 1
-    torch.testing.assert_close(found, expected.detach(), rtol=0, atol=1e-5)
-
-
-@needs_llvm
 def test_derivatives_by_images(calls):
     """As MD-ICFL's samplers take them: compiled in single precision, and never where weights want one as well."""
     x, y = images(19, SMALL[1], torch.float32)

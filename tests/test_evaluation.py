@@ -97,18 +97,6 @@ def test_every_client_is_scored_with_its_model_on_its_own_test():
         assert mine.confusions(served, torch.tensor([2, 0])).tolist() == picked.tolist()
 
 
-def test_a_model_passes_once_over_a_test_set_however_many_clients_share_both():
-    passed = []
-
-    def predict(model, vector, x):
-        passed.append(vector[0].item())
-        return model.forward(vector, x)
-
-    served = Pick(torch.stack([BRIGHTER, DARKER]), torch.tensor([1, 0, 1]))
-    found = scorer(predict=predict).confusions(served, torch.arange(3))
-    assert passed == [1, 0] and found[1].tolist() == WHOLE and (found[0] == found[2]).all()
-
-
 # ---------------------------------------------------------------------- scores
 def test_scores_by_hand():
     served = Pick(torch.stack([BRIGHTER, DARKER]), torch.tensor([0, 0, 1]))

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from functools import partial
-from itertools import pairwise
+from itertools import pairwise, product
 
 import numpy as np
 import pytest
@@ -111,6 +111,7 @@ def test_adjacency_by_hand():
     wanted = [[0.5, 0.375, 0.125], [1 / 3, 0.5, 1 / 6], [0.2, 0.3, 0.5]]
     close(A, torch.tensor(wanted).double(), 1e-7)  # the guard of 1e-8
     assert not torch.allclose(A, A.T)
+    assert adjacency(torch.zeros(1, 1), 0.5).tolist() == [[1.0]]  # one domain alone is its own neighbour
 
 
 @pytest.mark.parametrize("D", [2, 3, 32])
@@ -142,8 +143,8 @@ def test_two_domains_at_the_papers_beta_are_one(float64):
 def test_graph_convolutions_by_hand(float64):
     conv, A = nn.Conv2d(2, 3, 2), torch.rand(3, 3)
     q = 3 * 2 * 4 + 3
-    for gcn in ("full", "bottleneck", "per_filter", "none"):
-        layer = GraphLayer(conv, 3, gcn=gcn)
+    for gcn, activation in product(("full", "bottleneck", "per_filter", "none"), ("relu", "identity")):
+        layer = GraphLayer(conv, 3, gcn=gcn, activation=activation)
         with torch.no_grad():
             for p in layer.parameters():
                 p += 0.1 * torch.randn_like(p)
@@ -156,7 +157,7 @@ def test_graph_convolutions_by_hand(float64):
         if gcn == "per_filter":  # the same 8 x 8 matrix for each of three filters; biases as they are
             W = torch.block_diag(*[layer.W] * 3, torch.eye(3))
             V = V @ W
-        close(layer.mixed(A), V.clamp(min=0))
+        close(layer.mixed(A), V.clamp(min=0) if activation == "relu" else V)
         assert (V < 0).any()
 
 
@@ -413,6 +414,12 @@ def test_the_adjacency_follows_its_schedule(mixed, adjacency_):
         assert A[0][0].tolist() == pytest.approx(first)
 
 
+def test_three_domains_share_alike_in_float64(mixed):
+    rig = simulation(FedCG(domains=3, adjacency="uniform"), mixed, **HOW)
+    A = rig.method.network(rig.model, mixed.shape).views(rig._start().server["model"])["A"]
+    assert A.flatten().tolist() == [1 / 3] * 9
+
+
 def test_test_images_get_the_students_weights_or_its_first_choice(float64):
     x = pictures()
     mixing, choosing = network(), network(soft=False)
@@ -558,6 +565,13 @@ def test_a_bottleneck_starts_close_to_the_identity_and_its_strength_at_one():
     for W in (layer.W1, layer.W2):  # 1e-3 times a standard normal
         assert 5e-4 < float(W.std()) < 2e-3
     assert float(GraphLayer(nn.Conv2d(1, 2, 3), 2).lam) == 1
+
+
+def test_every_domain_draws_its_own_kernel():
+    layer = nn.Conv2d(1, 2, 3)
+    drawn = GraphLayer(layer, 3).V.detach()
+    own = torch.cat([p.detach().flatten() for p in layer.parameters()])
+    assert len({*map(tuple, [own.tolist(), *drawn.tolist()])}) == 4
 
 
 def test_a_normalisation_keeps_its_epsilon():

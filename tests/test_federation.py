@@ -1,6 +1,5 @@
 import json
 import os
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -131,26 +130,6 @@ def test_stored_records_describe_what_the_builders_would_say():
         assert builder.config(stored["images"]) == stored
 
 
-def test_samples_know_how_many_domains_their_tags_name(digits):
-    known = federation.rotated(digits, clients=4, samples_per_client=5).train
-    kinds = (torch.tensor(tags).repeat(len(known.index) // 4) for tags in ([0, 2, 1, 0], [0] * 4))
-    tagged = [replace(known, tag=kind) for kind in kinds]
-    assert [samples.domains for samples in tagged] == [3, 1]
-    assert replace(known, tag=None).domains is None
-
-
-@real
-def test_stored_records_can_be_built_again():
-    """The digests of the record are over what clients hold."""
-    from cflkit.engine.simulation import digest
-
-    for name in ("lcfed_mnist_dir01", "stocfl_fcc_pathological"):
-        file = sorted((Path(__file__).parents[1] / f"book/results/{name}").glob("*.json"))[0]
-        stored = json.loads(file.read_text())["config"]["federation"]
-        fed = build({k: v for k, v in stored.items() if k != "digest"})
-        assert fed.config | {"digest": digest(fed)} == stored
-
-
 def test_seed_changes_every_federation(digits):
     for fed in every(digits):
         other = build(fed.config | {"seed": 99})
@@ -227,19 +206,6 @@ def test_pathological_groups_and_crossing(digits):
 
 
 # Dealing
-
-
-@given(m=st.integers(1, 8), size=st.none() | st.integers(1, 12), seed=st.integers(0, 9))
-def test_without_overlap_no_image_is_dealt_twice_in_a_cluster(m, size, seed):
-    plain = numbered(125)
-    fed = federation.rotated(plain, degrees=(0, 90), clients=2 * m, samples_per_client=size, seed=seed)
-    training = {row for row in range(125) if row % 5 != 4}
-    for k in range(2):
-        rows = [row for i in range(2 * m) if fed.cluster[i] == k for row in held(fed.train, i)]
-        assert len(rows) == len(set(rows)) and set(rows) <= training
-        assert size is not None or set(rows) == training
-    expected = {size} if size else {100 // m, -(-100 // m)}
-    assert set(fed.train.sizes.tolist()) <= expected and (size or int(fed.train.sizes.sum()) == 200)
 
 
 strata_and_more = st.tuples(
@@ -418,14 +384,6 @@ def test_a_cluster_without_test_images(digits):
 
 
 # The papers' sizes
-
-
-@real
-@pytest.mark.parametrize("clients, size", [(4800, 50), (2400, 100), (1200, 200), (400, 600)])
-def test_stocfl_rotated_mnist(clients, size):
-    fed = federation.rotated(images.load("mnist"), clients=clients)
-    assert fed.train.sizes.unique().tolist() == [size] and fed.cluster.bincount().tolist() == [clients // 4] * 4
-    assert fed.train.index.unique().numel() == 240_000 and fed.test.sizes.tolist() == [10_000] * 4
 
 
 @real

@@ -19,7 +19,7 @@ from cflkit.engine.network import Uploads
 from cflkit.engine.rows import Rows
 from cflkit.engine.sgd import SGD
 from cflkit.engine.simulation import History
-from cflkit.methods import FedAvg, FedProx, FeSEM, LocalOnly, OracleClusters
+from cflkit.methods import FedAvg, FedProx, FeSEM, OracleClusters
 from cflkit.methods.matching import align, alignable, matched_mean
 from cflkit.models.flat import Model
 from cflkit.models.networks import build
@@ -116,20 +116,6 @@ def test_one_centre_with_a_pull_is_fedprox_with_twice_the_weight(fed):
     assert torch.equal(ours, theirs)
     halved = run(FedProx(weights="uniform", mu=0.2), fed, rounds=3, **settings).server["model"]
     assert not torch.allclose(ours, halved)
-
-
-def test_as_many_centres_as_clients_is_local_only(fed):
-    settings = MINIBATCH | {"local": SGD(0.1, epochs=2)}
-    n = fed.clients
-    rig = simulation(FeSEM(k=n), fed, **settings)
-    memory = Memory()
-    server = FeSEM(k=n).start(rig.network(0, memory))
-    assert sorted(server["assign"].tolist()) == list(range(n))
-    for t in (1, 2):
-        server = FeSEM(k=n).round(server, torch.arange(n), rig.network(t, memory))
-    alone = run(LocalOnly(), fed, rounds=3, **settings)
-    for client in range(n):
-        assert torch.equal(server["centres"][server["assign"][client]], alone.memory.get("personal", client))
 
 
 @given(st.integers(0, 10**6))

@@ -49,15 +49,6 @@ def test_what_is_learnt_does_not_depend_on_fine_tuning(method, fed, settings_of_
     assert tuned.run.evaluate(tuned.server, tuned.memory).items() <= tuned.final.items()  # the same batches again
 
 
-def test_fine_tuning_what_nobody_has_trained_is_training_alone(ragged):
-    """The first model and s full-batch steps, whether they are called a round or fine-tuning."""
-    uneven = ragged(2, 5, 13, 22)
-    how = {"model": "mlp16", "local": SGD(0.1, steps=4)}
-    tuned, alone = run(FedAvg(), uneven, **how, rounds=0, finetune=4), run(LocalOnly(), uneven, **how)
-    for mine, other in zip(tuned.models(), alone.models(personal=True), strict=True):
-        assert all(torch.equal(p, q) for p, q in zip(mine.parameters(), other.parameters(), strict=True))
-
-
 def test_what_is_no_single_network_is_not_fine_tuned(fed, settings_of_a_run):
     with pytest.raises(ValueError, match=r"^finetune = 2: must be 0 for a method that serves mixtures of models$"):
         simulate(FedEM(k=2), fed, **settings_of_a_run, finetune=2)
@@ -133,5 +124,3 @@ def test_weights_follow_their_images_through_batches(fed):
         local.sgd(w, data, weights=[q[0], q[1][1:], q[2]])
     with pytest.raises(ValueError, match=r"^objective = .*: must be the cross-entropy with weights$"):
         local.sgd(w, data, weights=q, objective=lambda module, x, y: module(x).sum())
-
-

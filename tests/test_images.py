@@ -277,17 +277,6 @@ def test_femnist_from_leaf(tmp_path):
     refused(lambda: images.fetch("femnist_leaf", tmp_path), "data/femnist/preprocess.sh", folder)
 
 
-def test_celeba_from_leaf(tmp_path):
-    for i, file in enumerate(("000001.jpg", "000002.jpg", "000003.jpg")):
-        jpeg(tmp_path / "celeba_leaf/raw/img_align_celeba" / file, 40 * i)
-    leaf(tmp_path / "celeba_leaf/train/a.json", {"2880": (["000003.jpg", "000001.jpg"], [1, 0])})
-    leaf(tmp_path / "celeba_leaf/test/a.json", {"17": (["000002.jpg"], [1])})
-    data = images.load("celeba_leaf", tmp_path)
-    assert data.x[:, 0, 3, 3].tolist() == [80, 0, 40] and data.shape == (3, 84, 84)
-    assert data.y.tolist() == [1, 0, 1]
-    assert data.user.tolist() == [1, 1, 0] and data.train.tolist() == [True, True, False]
-
-
 def test_npz_grey_by_name_and_by_path(tmp_path):
     more = {"height": np.arange(5.0), "names": np.array(["a"] * 5), "legend": np.arange(3)}
     arrays = npz(tmp_path / "mine.npz", user=np.array([7, 7, 8, 9, 9]), **more)

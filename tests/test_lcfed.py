@@ -12,7 +12,7 @@ from torch import nn
 
 from cflkit.engine.memory import Memory
 from cflkit.engine.sgd import SGD
-from cflkit.methods import CGPFLLike, FedAvg, LCFed, LocalOnly
+from cflkit.methods import FedAvg, LCFed, LocalOnly
 from cflkit.methods.lcfed import closest, decompose, similarity_flops
 
 CLIENTS = [
@@ -79,29 +79,6 @@ def test_rounds_with_an_embedding_and_a_low_rank_by_hand(start_from, average, de
     assert moved >= 3
 
 
-@pytest.mark.parametrize("rank", [None, 5])
-def test_from_the_centre_without_pulls_clusters_run_fedavg(rank, fed):
-    """FedAvg in every cluster, each client averaged where the cosine puts it."""
-    method = LCFed(k=2, mu=0, lam=0, rank=rank, start_from="centre")
-    how = {"seed": 1, "model": "mlp16", "local": SGD(0.3, epochs=2, batch_size=10)}
-    rig, everybody = simulation(method, fed, **how), torch.arange(fed.clients)
-    server = method.start(rig.network(0, Memory()))
-    M = server.get("projection", torch.eye(rig.model.size).double())
-    moved = 0
-    for t in (1, 2, 3):
-        centres, before = server["centres"], server["assign"]
-        server = method.round(server, everybody, rig.network(t, Memory()))
-        given = {"model": centres[before]}
-        own = rig.network(t, Memory()).call(everybody, FedAvg().client, per_client=given)["model"].dense()
-        z, goals = own @ M, centres @ M
-        cosine = (z @ goals.T) / z.norm(dim=1)[:, None] / goals.norm(dim=1)
-        assign = before if t == 1 else cosine.argmax(1)  # in round 1 all centres are equal
-        assert torch.equal(server["assign"], assign)
-        close(server["centres"], torch.stack([own[assign == k].mean(0) for k in (0, 1)]))
-        moved += int((assign != before).sum())
-    assert moved > 0
-
-
 def test_devices_keep_a_model_only_where_training_begins_with_it():
     for start_from, kept in (("own", 7), ("centre", 0)):
         memory = run(LCFed(k=2, rank=3, start_from=start_from), federation(*MORE), rounds=1).memory
@@ -120,24 +97,6 @@ def test_an_empty_cluster_keeps_its_centre(average):
     assert after["assign"].tolist() == [0] * 7 and not torch.equal(after["centres"][0], server["centres"][0])
     for name in ("centres", "z_centres"):
         assert torch.equal(after[name][1], server[name][1]) and after[name][1].any()
-
-
-@pytest.mark.parametrize("method", [LCFed(k=3, rank=3), LCFed(k=3, rank=3, start_from="centre", average="sampled"),
-                                    CGPFLLike(k=3)], ids=["lcfed", "lcfed centre", "cgpfl_like"])  # fmt: skip
-def test_permuting_clients_and_their_first_clusters_permutes_results(method):
-    order, found = torch.tensor([4, 2, 6, 0, 1, 5, 3]), []
-    back = order.argsort()
-    for clients, name in ((MORE, torch.arange(7)), ([MORE[i] for i in order], back)):
-        rig, memory = simulation(method, federation(*clients), model=two_layers, local=SGD(0.3, epochs=3)), Memory()
-        server = method.start(rig.network(0, memory))
-        first = torch.tensor([0, 1, 2, 0, 1, 2, 0])
-        server["assign"] = first[name.argsort()]
-        for t, sampled in enumerate([[0, 1, 2, 3, 4, 5, 6], [0, 1, 4, 5], [2, 3, 4, 6]], start=1):
-            server = method.round(server, name[sampled].sort().values, rig.network(t, memory))
-        found.append({"assign": server["assign"][name], "models": server["models"][name], "to": server["centres"]})
-    assert not torch.equal(found[0]["assign"], first)
-    for name, value in found[0].items():
-        close(found[1][name], value, 1e-10)
 
 
 def test_a_device_leaves_its_cluster_only_for_a_closer_centre():

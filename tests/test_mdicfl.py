@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiny import federation, regression, run, simulation, train
 
-from cflkit import rng
 from cflkit.engine.memory import Memory
 from cflkit.engine.sgd import SGD
 from cflkit.methods import MDICFL, FedAvg, mdicfl
@@ -70,34 +69,6 @@ def test_an_empty_cluster_keeps_its_model(fed):
     after = method.round(server, torch.arange(12), rig.network(1, Memory()))
     assert after["assign"].tolist() == [0] * 12 and not torch.equal(after["theta"][0], server["theta"][0])
     assert torch.equal(after["theta"][1], server["theta"][1]) and server["theta"][1].any()
-
-
-WALK = {"model": "mlp16", "local": SGD(0.5, epochs=5)}  # full batches: a client's number is only a name
-
-
-@pytest.mark.parametrize("sampler", ["back_search", "generator"])
-@pytest.mark.parametrize("init", ["common", "distinct"])
-def test_permuting_clusters_with_all_that_is_theirs_permutes_results(init, sampler, fed, monkeypatch):
-    """Their first models, their clients, and the randomness of their pseudo-samples."""
-    method = MDICFL(k=3, init=init, sampler=sampler, **FEW)
-    order, moved, found = [2, 0, 1], 0, []
-    back, seed_of = torch.tensor(order).argsort(), rng.torch_seed
-    for permuted in (False, True):
-        rig, memory = simulation(method, fed, **WALK), Memory()
-        server = method.start(rig.network(0, memory))
-        first = server["assign"]
-        if permuted:
-            server |= {"theta": server["theta"][order], "assign": back[first]}
-            monkeypatch.setattr(
-                rng, "torch_seed", lambda *key: seed_of(*key[:-1], order[key[-1]] if "pseudo" in key else key[-1])
-            )
-        for t in (1, 2, 3):
-            before, server = server["assign"], method.round(server, torch.arange(12), rig.network(t, memory))
-            moved += int((server["assign"] != before).sum())
-        found.append((server["theta"], server["assign"]))
-    (theta, assign), (other, new) = found
-    assert moved > 0 and torch.equal(new, back[assign])
-    torch.testing.assert_close(other, theta[order], rtol=0, atol=1e-10)
 
 
 def test_weak_and_strong_privacy_assign_alike(fed):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from every import ALL, every_variant, make
+from every import ALL, every_variant
 from torch import nn
 from torch.func import grad, vmap
 from transfers import CLIENTS, counted
@@ -12,7 +12,6 @@ from transfers import CLIENTS, counted
 from cflkit.engine.simulation import simulate
 from cflkit.methods import FedAvg
 from cflkit.testing.pretend import Pretended, gpu
-from cflkit.testing.promises import close
 
 
 # ---------------------------------------------------------------------- the device itself
@@ -123,16 +122,6 @@ def test_nothing_of_it_is_left():
 
 
 # ---------------------------------------------------------------------- methods on it
-
-
-@pytest.mark.parametrize("trainer", ["lean", "shared"])
-@pytest.mark.parametrize("variant", ["ditto", "ifca", "ifca gradient", "stocfl"])
-def test_other_trainers_run_there_too(variant, trainer, fed, settings_of_a_run):
-    settings = settings_of_a_run | {"rounds": 2, "evaluate_every": 9, "trainer": trainer}
-    usual = simulate(make(variant, fed), fed, **settings)
-    with gpu():
-        found = simulate(make(variant, fed), fed, **settings, device="cuda", chunk=32)
-        assert close(found.server, usual.server) and close(found.rounds, usual.rounds)
 
 
 class Dropping(nn.Sequential):

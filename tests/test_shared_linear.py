@@ -114,17 +114,6 @@ def test_rows_of_factors_equal_rows_of_vectors():
     torch.testing.assert_close(memory.get("personal", 0), lean.row(0), rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["linear", "mlp5", "deep"])
-def test_gradients_of_length_one(name):
-    model, data = model_of(name), Chunk([3, 1, 6])
-    lean, shared = (local(model, SGD(0.1), t).gradient(model.init(0), data) for t in ("lean", "shared"))
-    lean, shared = lean.unit().dense(), shared.unit()
-    assert isinstance(shared, Factored)
-    assert (Rows([shared]).gram().diagonal() - 1).abs().max() <= 1e-12
-    assert (Rows([shared]).gram() - lean @ lean.T).abs().max() <= 1e-12
-    assert (shared.dense() - lean).abs().max() <= 1e-12
-
-
 def test_a_vector_without_direction_becomes_zero():
     model, data = model_of("linear"), Chunk([3, 2])
     gradient = local(model, SGD(0.1), "shared").gradient(model.init(0), data)

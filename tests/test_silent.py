@@ -429,15 +429,6 @@ def test_labels_of_every_kind_of_integer_are_labels(y):
     assert images.of(BYTES, y).y.tolist() == LABELS.tolist() and images.of(BYTES, y).classes == 3
 
 
-def test_gaps_may_be_meant_and_a_cluster_without_pictures_is_named():
-    found = images.of(BYTES, LABELS * 2, classes=5)
-    assert found.classes == 5 and images.describe(found)[0]["labels"] == [4, 0, 4, 0, 4]
-    split = {"clients": 2, "test": "own", "samples_per_client": 4}
-    line = str(refusal(federation.pathological, found, groups=[[0, 2], [1, 3]], **split))
-    assert line == "images of cluster 1 = 0: must be 1 or more; no image has one of its labels, (1, 3)"
-    assert "in 0..4" in str(refusal(images.of, BYTES, LABELS * 4, classes=5))
-
-
 def test_the_same_picture_in_training_and_test_is_counted():
     twice, user = np.concatenate([BYTES, BYTES]), np.repeat([0, 1], N)
     found = images.of(twice, np.tile(LABELS, 2), user, train=np.arange(2 * N) < N)

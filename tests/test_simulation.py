@@ -214,12 +214,6 @@ def test_feddane_solves_with_clients_that_have_arrived(fed, settings_of_a_run):
     assert any(client >= 6 for t, *clients in reached if t >= 3 for client in clients)
 
 
-def test_clients_that_arrive_later_are_unknown_until_then(fed, settings_of_a_run):
-    arrival = torch.tensor([1] * 9 + [3] * 3)
-    found = simulate(StoCFL(), fed, **{**settings_of_a_run, "participation": 1.0}, arrival=arrival)
-    assert [sum(row["sizes"]) for row in found.rounds] == [0, 9, 9, 12]
-
-
 def test_fedgroup_begins_with_those_who_are_there_and_takes_in_the_others(fed, settings_of_a_run):
     how = settings_of_a_run | {"rounds": 3, "participation": 1.0}
     late = simulate(FedGroup(k=2), fed, **how, arrival=torch.tensor([3] * 3 + [1] * 9)).rounds

@@ -95,13 +95,6 @@ def test_one_component_is_fedavg(kind, uneven):
     close(ours["models"][0], fedavg["model"])
 
 
-def test_before_labels_have_been_counted_fedrc_is_fedem(uneven):
-    one, two = (run(kind(k=3), uneven, **MINIBATCH | {"rounds": 2}) for kind in (FedEM, FedRC))
-    first = [run(kind(k=3), uneven, **MINIBATCH | {"rounds": 1}).server["models"] for kind in (FedEM, FedRC)]
-    close(*first)
-    assert not torch.allclose(one.server["models"], two.server["models"], atol=1e-6)
-
-
 def test_the_e_and_m_step_of_shares_never_make_a_clients_images_less_likely():
     method, memory = FedEM(k=3), Memory()
     server = method.start(network(method, tiny_fed(), 0))

@@ -135,13 +135,7 @@ def test_without_merging_cluster_models_are_dittos_personal_models(fed, merge, l
 
 
 @pytest.mark.parametrize("merge", RULES)
-@pytest.mark.parametrize("members", ["all", "sampled"])
-def test_identical_clients_stay_apart_although_float32_cosines_exceed_one(digits, merge, members):
-    x, y = digits.x[:20].reshape(20, 64).numpy(), digits.y[:20].numpy()
-    fed = federation(*[(x, y)] * 9, classes=10, scale=16.0)
-    how = {"dtype": "float32", "chunk": 2, "model": "mlp16", "rounds": 3, "participation": 0.5}
-    for server in states(StoCFL(tau=1, merge=merge, members=members), fed, **how):
-        assert len(server["theta"]) == server["assign"].ge(0).sum()
+def test_identical_clients_stay_apart_although_cosines_exceed_one_by_rounding(merge):
     over = torch.tensor([[1, 1 + 1e-7], [1 + 1e-7, 1]], dtype=torch.float64)
     assert cosines(over).max() == 1 and merged(over, 1.0, merge).tolist() == [0, 1]
     assert merged(over, 1 - 1e-9, merge).tolist() == [0, 0]
@@ -195,19 +189,6 @@ def naive(vectors: np.ndarray, tau: float) -> list[int]:
     for k, c in enumerate(sorted(clusters, key=min)):
         label[c] = k
     return label.tolist()
-
-
-@pytest.mark.parametrize("tau", [0.2, 0.4, 0.6])
-def test_round_one_with_everybody_is_one_shot_agglomerative_and_the_last_word(fed, tau):
-    w = simulation(FedAvg(), fed).task.init()[0].numpy()
-    psi = []
-    for i in range(fed.clients):
-        index, y = fed.train.rows(i)
-        psi.append(unit(gradient(w, fed.train.pool[index].reshape(-1, 64).numpy() / 16, y.numpy(), classes=10)))
-    expected = naive(np.array(psi), tau)
-    assert 1 < max(expected) + 1 < fed.clients
-    for server in states(StoCFL(tau=tau), fed, rounds=4):
-        assert server["assign"].tolist() == expected
 
 
 # ------------------------------------------------------------------ with fingerprints of our choice
@@ -397,14 +378,6 @@ def test_a_gradient_without_direction_is_like_nobody():
     close(cosines(psi @ psi.T), expected)
     for rule in RULES:
         assert merged(psi @ psi.T, 0.0, rule).tolist() == [0, 1, 2, 3, 4]
-
-
-def test_a_client_whose_gradient_vanishes_stays_alone_and_the_run_goes_on():
-    balanced = (np.zeros((2, 2), int), [0, 1])  # at zero weights its gradient is exactly 0
-    fed = federation((np.array([[1, 0]]), [0]), balanced, (np.array([[2, 0]]), [0]))
-    server = run(StoCFL(), fed, model=zeros, rounds=3).server
-    assert server["assign"].tolist() == [0, 1, 0]
-    assert server["theta"].isfinite().all() and server["objective"] == 0
 
 
 # ------------------------------------------------------------------ merging rules
