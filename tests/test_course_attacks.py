@@ -217,7 +217,7 @@ FORGED = {  # bodies of `follow` that gain nothing, and what is said of them
     "sys.setrecursionlimit(10**6); deep = []\n    for _ in range(10**5): deep = [deep]\n    return deep": "",
     "return type('F', (float,), {'__eq__': lambda *_: True, '__sub__': max})(0)": "its shape has 0 dim",
     "student_weights += 1; return student_weights": "an argument was changed",
-    "import importlib; return importlib.import_module('cflkit.engine.metrics').ari(x[:, 0], x[:, 0])": "ImportError",
+    "import importlib; return importlib.import_module('cflkit.engine.metrics').ari(x[:, 0], 0)": "ImportError",
 }
 
 
