@@ -12,15 +12,14 @@ from pathlib import Path
 
 import nbformat
 import pytest
-import torch
 from nbformat.v4 import new_code_cell, new_markdown_cell
 
 pytest.importorskip("nbgrader", reason="the course needs requirements-course.txt")
 
 from test_course import leaks, mistakes
 
-from course import grade, judge, sandbox
-from course.checking import Wrong, checks_of, pure, same, tasks_of
+from course import grade, judge
+from course.checking import checks_of, tasks_of
 from course.inside import points
 from course.notebooks import notebook
 from course.source import load, names
@@ -76,9 +75,6 @@ MISBEHAVIOUR = [
     ("big = torch.ones(1 << 40)", "MemoryError in line 1: it needs more memory than is allowed"),
     ("hog = []\nwhile True: hog.append(torch.empty(1 << 24))", "MemoryError in line 2"),
     ("del hog\nopen(HIDDEN).read()", "PermissionError"),
-    ("open(CANARY, 'w').write('x')", "PermissionError"),
-    ("import os\nos.listdir('/root')", "PermissionError"),
-    ("import os\nos.listdir('/proc')", "PermissionError"),
     ("import socket\nsocket.socket()", "a submission may not open a socket"),
     ("import subprocess\nsubprocess.run(['ls'])", "a submission may not start a program"),
     ("import os\nos.system('ls')", "a submission may not start a program"),
@@ -96,74 +92,6 @@ def test_misbehaviour_is_named_and_costs_nothing_else(tmp_path):
         assert note in line, (code, line)
     assert follow(result) == 3
     assert not (ROOT / "canary.txt").exists()
-
-
-def test_cells_that_hang_or_die_are_left_out(tmp_path, monkeypatch):
-    monkeypatch.setattr(judge, "CELL_SECONDS", 10)
-    ignored = "import signal\nsignal.signal(signal.SIGALRM, signal.SIG_IGN)\nwhile True: pass"
-    nb = with_cells("while True: pass", ignored, "import ctypes\nctypes.string_at(0)")
-    said = notes(result := graded(nb, tmp_path))
-    assert follow(result) == 3
-    assert said[0] == "the cell number 4 was left out: it ran longer than is allowed and had to be stopped"
-    assert said[1] == "the cell number 5 was left out: its process ended"
-    assert said[2] == "the cell number 3 raises TooLong in line 1: it ran longer than is allowed"
-
-
-@pytest.mark.skipif(not (sandbox.landlock() and sandbox.namespaces()), reason="this system lacks a layer")
-def test_the_system_refuses_what_the_audit_hook_cannot_see(tmp_path):
-    code = f"""
-import ctypes, os
-{PLACES}
-libc = ctypes.CDLL(None, use_errno=True)
-assert [libc.open(path, 0) for path in (HIDDEN.encode(), b"/etc/passwd")] == [-1, -1]
-assert libc.open(CANARY.encode(), 65, 420) == -1
-assert libc.open(b"mine.txt", 65, 420) >= 0
-assert os.getpid() < 10
-assert libc.kill({os.getpid()}, 0) == -1
-sock = libc.socket(2, 2, 0)
-address = bytes([2, 0, 0, 53, 8, 8, 8, 8]) + bytes(8)
-assert libc.connect(sock, address, 16) == -1 and ctypes.get_errno() == 101  # the network is unreachable
-"""
-    assert notes(graded(with_cells(code), tmp_path)) == []
-    assert not (ROOT / "canary.txt").exists()
-
-
-def test_functions_that_misbehave_lose_their_own_call_only(tmp_path, monkeypatch):
-    bodies = {
-        "while True: pass": "it ran longer than is allowed",
-        "import os; os._exit(0)": "its process ended",
-        "raise ValueError(str(x))": "raises ValueError in line 2",
-        "return [torch.empty(1 << 26) for _ in range(100)]": "it needs more memory than is allowed",
-        "return 'ten points'": "it returned str, not numbers",
-        "return x * float('nan')": "not all numbers are finite",
-        "return x[0]": "its shape has 0 dimensions, not 1",
-        "return object()": "raises TypeError",
-        "x += 1; return x": None,
-    }
-    nb = handed(only=("student",))
-    nb.cells += [new_code_cell(f"def f{k}(x):\n    {body}") for k, body in enumerate(bodies)]
-    nb.cells += [new_code_cell("from torch import relu"), new_code_cell("def last(g):\n    return g(g(1.0))")]
-    monkeypatch.setattr(judge, "CALL_SECONDS", 10)
-    process = judge.Process(str(tmp_path), 200)
-    try:
-        judge.run_cells(nb, load("a6"), process, set(), [])
-        student = judge.Student(process, "tom", load("a6"))
-        for k, why in enumerate(bodies.values()):
-            x = torch.zeros(3)
-            if why is None:
-                with pytest.raises(Wrong, match="an argument was changed"):
-                    pure(student, f"f{k}", (x,), (x + 1,))
-            else:
-                with pytest.raises(Wrong) as raised:
-                    same(getattr(student, f"f{k}")(x), x + 1)
-                assert why in str(raised.value), (k, raised.value)
-                assert "tensor(" not in str(raised.value), "a test's numbers are shown"
-        with pytest.raises(Wrong, match="raises TypeError"):  # not a function written in this notebook
-            student.relu(torch.zeros(3))
-        assert student.raises("last", lambda y: 3 * y) is None
-        assert student.raises("last", lambda y: y.nonsense) == "last raises RuntimeError in line 2"
-    finally:
-        process.close()
 
 
 def changed(text, **options):
@@ -202,13 +130,6 @@ def test_a_test_that_is_missing_scores_nothing(tmp_path):
     result = graded(handed(only=("student",)), tmp_path)
     assert result.total == 0
     assert "the cell 'test-follow' is missing" in result.notes
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"cells": 3, "nbformat": 4, "nbformat_minor": 5}'])
-def test_what_is_no_notebook(text, tmp_path):
-    result = graded(text, tmp_path)
-    assert result.total == 0
-    assert "is no notebook that can be read" in result.notes[-1]
 
 
 def test_a_notebook_run_out_of_order(tmp_path):
