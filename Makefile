@@ -173,7 +173,8 @@ $(BROWSER): requirements-browser.txt $(STAMP)
 	@touch $@
 
 test-browser: $(BROWSER) book  ## every page in Chromium, light and dark, wide and narrow: barriers, errors, what is cut
-	@$(PYTEST) -n $(JOBS) -m browser tests/test_browser.py tests/test_playground.py tests/test_explorer.py
+	@$(PYTEST) -n $(JOBS) -m browser tests/test_browser.py tests/test_playground.py tests/test_explorer.py \
+	    tests/test_slides.py
 
 test-course: $(COURSE)  ## the course: solutions, planted mistakes, submissions that misbehave, leaks
 	@$(PYTEST) -n $(JOBS) --dist loadgroup -m course tests

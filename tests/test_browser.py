@@ -128,6 +128,8 @@ def test_a_page_is_sound(name, width, read, axe):
 @pytest.mark.parametrize("name", PAGES)
 def test_a_page_is_light(name, read):
     page = read(name)
+    page.evaluate("document.querySelectorAll('img').forEach(i => { i.loading = 'eager' })")  # all of it is read
+    page.wait_for_load_state("networkidle")
     files = {Path(url.removeprefix("file://").partition("?")[0]) for url in page.asked if url.startswith("file:")}
     sizes = {file.name: file.stat().st_size for file in files if file.is_file()}
     assert sum(sizes.values()) <= LIGHT, sorted(sizes.items(), key=lambda item: -item[1])[:6]

@@ -33,7 +33,10 @@ def test_a_deck_shows_what_is_not_folded_up_to_the_exercises():
 @pytest.mark.browser
 @pytest.mark.parametrize("chapter", sorted(set(PLANS) - {"comparison"}))  # its plan shows the page
 def test_what_a_plan_shows_is_on_a_slide_or_on_the_page(chapter):
-    (_, *sections), _ = made((slides.PAGES / f"{chapter}.html").read_text("utf-8"))
+    page = slides.PAGES / f"{chapter}.html"
+    if not page.exists():
+        pytest.skip("the book is not built: make book")
+    (_, *sections), _ = made(page.read_text("utf-8"))
     names = [figure["id"] for section in sections for figure in section.find_all("figure", id=True)]
     assert len(names) == len(set(names))
     assert set(re.findall(r"`(fig-[\w-]+)`", PLANS[chapter])) <= set(names)

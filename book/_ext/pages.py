@@ -5,6 +5,7 @@ each paper its claims with their verdicts, a figure of measured beside printed, 
 everything; and how fast the engine is. What has no record yet reads "not yet measured".
 """
 
+import io
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,6 +21,7 @@ import pictures
 import status
 import steps
 from evidence import CHAPTERS
+from PIL import Image
 
 from cflkit.workbook import places
 from cflkit.workbook.chapters import notebooks
@@ -97,7 +99,6 @@ def _write(path: Path, text: str) -> None:
         part.write_text(text, "utf-8")
 
 
-# ---------------------------------------------------------------------- Markdown
 def typeset(text: str) -> str:
     """Set hyphens before numbers as minus signs, and keep a number and its deviation in one line."""
     return MINUS.sub("−", text).replace(" ± ", "\u00a0±\u00a0")
@@ -109,7 +110,8 @@ def image(name: str, drawn: charts.Drawn, caption: str, out: Path) -> str:
         return f"{MISSING.capitalize()}.\n"
     figure, alt = drawn
     with places.atomic_write(out / f"{name}.png") as part:
-        figure.savefig(part, dpi=150, format="png", metadata={"Software": None}, pil_kwargs={"compress_level": 4})
+        figure.savefig(pixels := io.BytesIO(), dpi=150, pil_kwargs={"compress_level": 1})
+        Image.open(pixels).convert("RGB").quantize(256).save(part, "PNG", dpi=(150, 150))  # half as large
     label = f"fig-{name.replace('_', '-')}"
     width = 105 * figure.get_figwidth()  # pixels that make the letters as high as those of the text
     options = f":name: {label}\n:alt: {alt}\n:width: {width:.0f}px"
@@ -155,7 +157,6 @@ def stored(name: str, folder: Path) -> dict:
     return json.loads((folder / name).read_text()) if (folder / name).exists() else blank | made
 
 
-# ---------------------------------------------------------------------- the ledger
 def numbers(folder: Path) -> list[ledger.Coverage]:
     """Give what became of every printed accuracy that was measured."""
     return [one for one in ledger.coverage(folder) if one.values and "percent" in one.entry["metric"]]
@@ -183,7 +184,6 @@ def states(folder: Path) -> Iterator[tuple[str, ...]]:
         yield title, f"{wanted - len(lacking)} of {wanted}", f"{hours:.1f}", f"{gpu:.0f}", f"`{name}`"
 
 
-# ---------------------------------------------------------------------- tables
 def tables(paper: str, folder: Path) -> list[dict]:
     """Give all tables of a paper, measured beside printed, as the templates write them."""
     return [_table(name, spec, [*ledger.rows(name, folder)], folder)
@@ -293,7 +293,6 @@ def _curves(rows: Sequence[Row]) -> tuple[charts.Drawn, str] | None:
     return (charts.learning(curves, ACCURACY), said) if curves else None
 
 
-# ---------------------------------------------------------------------- what a chapter opens with
 def deciding(paper: str, folder: Path) -> tuple[str, list[Row]]:
     """Give the title and the rows of the table that a chapter opens with: those that decide its main claim.
 
@@ -314,7 +313,6 @@ def deciding(paper: str, folder: Path) -> tuple[str, list[Row]]:
     return spec["title"], decide if len(decide) > 1 else [row for row in rows if row.printed is not None]
 
 
-# ---------------------------------------------------------------------- what some pages have of their own
 def settings(named: dict[str, str], method: str, folder: Path, only: str = "") -> pd.DataFrame:
     """Join a method's runs in several protocols (by title) with its parameters; labels that set `only` this one."""
     labels = [{"setting": title, "protocol": protocol, "label": label, **chosen}
