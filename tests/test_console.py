@@ -102,6 +102,16 @@ class Mine(FedAvg):
 """
 
 
+def test_models_are_kept_beside_a_record(toy, capsys):
+    assert console.main([*FREE, "--keep-models"]) == console.main([*FREE, "--keep-models"]) == 0
+    assert capsys.readouterr().out.count("was there") == 1
+    (file,) = (toy / "runs").rglob("*.pt")
+    kept, record = torch.load(file), json.loads(file.with_suffix(".json").read_text())
+    assert len(kept["models"]) == len(set(kept["client"].tolist())) == 1
+    hits = kept["confusions"].diagonal(0, 1, 2).sum(1) / kept["confusions"].sum((1, 2))
+    assert hits.mean().item() == pytest.approx(record["final"]["accuracy"], abs=1e-5)
+
+
 def test_a_method_of_ones_own_is_named_by_its_file(toy, capsys):
     """Also in other processes; its code counts as the code that made a record."""
     (toy / "own.py").write_text(MINE)

@@ -130,6 +130,8 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--checkpoint", type=Path, metavar="FOLDER",
                          help="keep the run here, also when it has ended, to go on with more rounds")  # fmt: skip
     command.add_argument("--again", action="store_true", help="run again what has a record, and overwrite it")
+    command.add_argument("--keep-models", action="store_true", help="write the trained networks and their "
+                         "confusion matrices beside the record, as .pt")  # fmt: skip
     command = add("reproduce", _reproduce, "run what a table lacks, cheapest first", interrupted=GOES_ON)
     command.add_argument("table", help="a name from `cflkit results --ledger`")
     command.add_argument("--seeds", type=typed.seeds, help="such as 0-4 or 0,2; by default what the table wants")
@@ -205,7 +207,8 @@ def _simulate(options) -> int:
     out = options.out or (places.RESULTS if own else places.RUNS)
     alone = len(bases) == len(seeds) == 1 and all(len(texts) == 1 for texts in given.values())
     folders = {"out": out, "checkpoints": places.RUNS if own else out}
-    how = {"checkpoint": options.checkpoint, "again": options.again, "progress": alone}
+    how = {"checkpoint": options.checkpoint, "again": options.again, "keep_models": options.keep_models,
+           "progress": alone}  # fmt: skip
     points = sweep.of_plans(bases, given, seeds, folders, **how)
     if options.checkpoint:
         require(alone, "checkpoint", str(options.checkpoint), f"given for one run; these are {len(points)}")

@@ -79,6 +79,21 @@ def write(protocol: str, label: str, simulation: Simulation, history: History, f
     return target
 
 
+def keep_models(record: Path, history: History) -> None:
+    """Write beside a record what served its clients, for ``torch.load``.
+
+    `models` are state dicts of the networks, `client` (m,) says which of them is whose, and `confusions` (m, C, C)
+    has true labels as rows.
+    """
+    served = history.models()
+    networks = list({id(network): network for network in served}.values())
+    place = {id(network): k for k, network in enumerate(networks)}
+    kept = {"models": [network.state_dict() for network in networks], "confusions": history.confusions(),
+            "client": [place[id(network)] for network in served]}  # fmt: skip
+    with places.atomic_write(record.with_suffix(".pt")) as part:
+        torch.save({name: v if name == "models" else torch.as_tensor(v) for name, v in kept.items()}, part)
+
+
 def parse(file: Path, parts: Iterable[str]) -> dict:
     """Read a JSON file of this format that has these parts; what else it may raise than a line is up to `json`."""
     read = json.loads(file.read_text("utf-8"), parse_constant=_no_number)

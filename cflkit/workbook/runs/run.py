@@ -20,6 +20,7 @@ def run(
     checkpoints: Path = places.RUNS,
     checkpoint: Path | None = None,
     again: bool = False,
+    keep_models: bool = False,
     **settings,
 ) -> tuple[Path, str]:
     """Run a plan into its record, from its last checkpoint, unless it has a record already.
@@ -34,6 +35,8 @@ def run(
         A folder to keep this run in instead, for good: with more rounds it goes on from there.
     again : bool
         Run it although it has a record, and overwrite that.
+    keep_models : bool
+        Write the trained networks beside the record (:func:`.records.keep_models`); run it if they are not there.
     **settings
         Settings of :class:`~cflkit.engine.simulation.Simulation` in place of the plan's (progress, ...).
 
@@ -51,12 +54,14 @@ def run(
     simulation = plan.simulation(checkpoint=kept, **settings)
     target = records.path(plan.protocol, plan.label, simulation.config, out)
     with alone(kept):  # until the record is there: nobody finds a run that is neither locked nor recorded
-        new = again or not target.exists()
+        new = again or not target.exists() or (keep_models and not target.with_suffix(".pt").exists())
         if checkpoint is not None or new:  # what a checkpoint holds is not run again
             history = simulation.run(after=lambda so_far: len(so_far.rounds) > simulation.rounds or clock.check())
         was = "" if new else _was_there(target, records.code(records.of_method(simulation)))
         if new:
             records.write(plan.protocol, plan.label, simulation, history, out)
+            if keep_models:
+                records.keep_models(target, history)
         if checkpoint is None:
             shutil.rmtree(kept, ignore_errors=True)
     return target, was
