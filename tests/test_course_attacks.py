@@ -22,7 +22,7 @@ from course.source import load, names
 
 pytestmark = [
     pytest.mark.course,
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(1800),
     pytest.mark.skipif(not all(sandbox.layers().values()), reason="this system lacks a layer"),
 ]
 HIDDEN, CANARY, LIBC = ROOT / "course/checks/a6.py", ROOT / "canary.txt", "libc = ctypes.CDLL(None, use_errno=True)"
@@ -67,6 +67,8 @@ refused(os.posix_spawn, "/bin/true", [], {})
 refused(libc.mount, b"none", b"/tmp", b"tmpfs", 0, None); refused(libc.chroot, b".")
 refused(libc.setns, 0, 0); refused(lambda: __import__("resource").setrlimit(2, (-1, -1)))
 libc.unshare(0x10020000); refused(libc.mount, b"none", os.getcwd().encode(), b"tmpfs", 0, None)
+assert os.getpid() < 10 and libc.open(b"own", 65, 420) >= 0; refused(libc.open, b"/etc/passwd", 0)
+refused(libc.open, CANARY.encode(), 65, 420)
 refused(os.listdir, "/proc/self/fd"); refused(open, ROOT + "/build/course/marks.csv", "a")
 refused(os.chmod, ROOT + "/Makefile", 0o777); refused(os.mkdir, CANARY); refused(os.mkfifo, CANARY)
 refused(libc.shmget, 0, ctypes.c_size_t(1 << 30), 0o1600)
@@ -99,16 +101,14 @@ HARMLESS = {  # cells after which everything goes on: what is noted, "" for noth
     "sys.setrecursionlimit(3000)\ndef f(): return f()\nf()": "RecursionError",
     "sys.stdout = sys.stderr = None": "",
     "threading.Thread(target=time.sleep, args=(9,), daemon=False).start()": "",
-    "signal.signal(signal.SIGTERM, signal.SIG_IGN)": "",
+    "gc.disable(); signal.signal(signal.SIGTERM, signal.SIG_IGN)": "",
     "from IPython.display import HTML, Javascript, display\n"
     "display(HTML('<script>1</script>'), Javascript('1'))": "",
     "get_ipython().display_pub.outputs = [{'data': {'image/png': 'bm8='}}, {'data': {'image/png': 'x' * 9}}]": "",
     "get_ipython().ast_transformers = 3": "",
-    "get_ipython().run_cell_magic('bash', '', 'ls')": "a submission may not",
     "%cd /": "",
     "!ls": "a submission may not",
     "import atexit\natexit.register(os._exit, 0)": "",
-    "gc.disable(); json.dumps = json.dumps": "",
     "x = input()": "EOFError",
     "gr\u00f6\u00dfe = '\U0001f600'\nraise ValueError('\u00e4' * 500)": "\u00e4\u00e4",
     "%%writefile ../x.py\nx": "a submission may not change",
@@ -191,7 +191,6 @@ FORGED = {  # bodies of `follow` that gain nothing, and what is said of them
     f"{LEAKING}\n    raise type(text, (Exception,), {{}})": "raises Exception",
     f"{LEAKING}\n    raise type(text, (ValueError,), {{'__module__': 'builtins'}})": "raises Exception",
     "return torch.zeros(0, *(x.flatten()[:4].abs() * 1000).long().tolist())": "its shape",
-    "return {'a': x}": "it returned dict, not numbers",
     "loop = []; loop.append(loop); return loop": "raises RecursionError",
     "return [[]] * 10**7": "",
     "return torch.zeros(3, dtype=torch.complex64)": "raises TypeError",

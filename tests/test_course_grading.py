@@ -126,12 +126,6 @@ def test_traps_of_the_tool(tmp_path):
         assert cell.outputs[1].data["text/plain"] in ("0", "3")
 
 
-def test_a_test_that_is_missing_scores_nothing(tmp_path):
-    result = graded(handed(only=("student",)), tmp_path)
-    assert result.total == 0
-    assert "the cell 'test-follow' is missing" in result.notes
-
-
 def test_a_notebook_run_out_of_order(tmp_path):
     nb = with_cells("w + 1", "w = 1")
     for count, cell in zip((1, 2, 9, 3, 4, 5), (c for c in nb.cells if c.cell_type == "code"), strict=False):
@@ -220,7 +214,7 @@ def computed():
 EVIL = [  # cells of submissions that end, take or hold up what they can; their function gets its points
     "import os\nos._exit(1)", "import os\nos.abort()", "print('x' * 10**8)\nraise SystemExit",
     "import os, time\n[os.fork() for _ in range(6)]; time.sleep(99)", "hog = bytearray(3 << 30)",
-    "import ctypes\nctypes.string_at(0)", "open('x', 'wb').write(bytes(1 << 28))", "x = '\ud800'", "%reset -f",
+    "import ctypes\nctypes.string_at(0)", "open('x', 'wb').write(bytes(1 << 28))", "x = '\ud800'",
 ]  # fmt: skip
 
 
@@ -264,7 +258,7 @@ def test_marks_of_a_class(course):
     home, expected = course
     rows = marks(home)
     assert {name: int(rows["good", name]["automatic"]) for name in names()} == dict.fromkeys(names(), 20)
-    assert [rows["empty", name]["automatic"] for name in expected] == ["0", "0"]
+    assert [rows["empty", name]["automatic"] for name in ("a1", "a4")] == ["0", "0"]
     assert {name: int(rows["mixed", name]["automatic"]) for name in expected} == expected
     assert rows["broken", "a1"]["automatic"] == "0" and "no notebook" in rows["broken", "a1"]["notes"]
     small = ("loud", "zoe", "shout", "html", *(f"evil{k}" for k in range(len(EVIL))))
@@ -272,6 +266,7 @@ def test_marks_of_a_class(course):
     assert sum(row["of"] != "" for row in rows.values()) >= 30
     assert follows == dict.fromkeys(follows, "3")
     for student, name, note in (
+        ("loud", "a6", "the cell 'test-measure' is missing"),
         ("pipe", "a1", "not a plain file"), ("link", "a6", "a link, not a file"), ("away", "a6", "a link"),
         ("zoe", "a6", "handed in as 'zoe/sub/a6.ipynb'"), ("shout", "a6", "handed in as 'shout/A6 (1).ipynb'"),
         ("", "", "linked is left out"), ("shout", "", "notes.ipynb is left out: its name"),
