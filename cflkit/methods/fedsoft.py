@@ -58,7 +58,8 @@ class FedSoft(Clustered):
     def round(self, server, clients, net):
         importance, asked, assign = (server[name].clone() for name in ("importance", "asked", "assign"))
         models, old = server["models"], clients[net.round - asked[clients] >= self.every]
-        importance[old], asked[old] = self.weigh(models, old, net), net.round
+        if len(old):  # between two estimations there may be nobody to ask
+            importance[old], asked[old] = self.weigh(models, old, net), net.round
         assign[old] = importance[old].argmax(1)
         drawn = [self.drawn(importance[clients, s] * net.task.sizes[clients], s, net) for s in range(self.k)]
         trains = torch.cat(drawn).unique()

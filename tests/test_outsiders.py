@@ -1,0 +1,289 @@
+"""Six methods against rounds written from their papers by someone who had not seen the code, in plain NumPy.
+
+Where a paper leaves something open, or its authors' repository decides it, a docstring names the reading.
+"""
+
+from itertools import combinations, pairwise
+
+import numpy as np
+import pytest
+import torch
+from tiny import close, federation, gradient, loss, rounds, simulation, train, two_layer_gradient, two_layers
+
+from cflkit.engine.memory import Memory
+from cflkit.engine.sgd import SGD
+from cflkit.methods import METHODS
+
+LR, STEPS = 0.1, 3
+LOCAL = SGD(LR, epochs=STEPS)
+
+
+def images(seed, n, pixels=2, top=4, by=0):
+    """Pixels of 0..top, moved, and labels 0 and 1, at least two of each."""
+    g = np.random.default_rng(seed)
+    y = np.array([0, 0, 1, 1, *g.integers(2, size=n - 4)])
+    return g.integers(0, top + 1, (n, pixels)) + np.array(by), y
+
+
+SIZES = np.array([4, 7, 5, 9])
+FOUR = [images(i, n) for i, n in enumerate(SIZES)]  # and the clients that have these, as a server reaches them
+FOUR_CLIENTS = simulation(METHODS["fedavg"](), federation(*FOUR), local=LOCAL)
+
+
+def same(ours, theirs):
+    close(ours, theirs, atol=1e-10)
+
+
+def image_losses(w, x, y):
+    """Cross-entropy (n,) of each image on softmax regression."""
+    return np.array([loss(w, x[[j]], y[[j]]) for j in range(len(y))])
+
+
+def merged(far, of, limit=np.inf):
+    """Merge the closest groups, with `of` their members' distances, up to a limit; and the distances of merges."""
+    groups, heights = [[i] for i in range(len(far))], []
+    while len(groups) > 1:
+        pairs = combinations(range(len(groups)), 2)
+        least, a, b = min((of(far[np.ix_(groups[a], groups[b])]), a, b) for a, b in pairs)
+        if least > limit:
+            break
+        groups[a] = groups[a] + groups.pop(b)
+        heights.append(least)
+    groups = sorted(map(sorted, groups))
+    return [next(k for k, g in enumerate(groups) if i in g) for i in range(len(far))], heights
+
+
+def fedavg(models, assign, clients, lr=LR, steps=STEPS, slope=gradient):
+    """One round of FedAvg in every cluster; one without members keeps its model."""
+    trained, n, models = [], np.array([len(y) for _, y in clients]), list(models)
+    for k, (x, y) in zip(assign, clients, strict=True):
+        w = models[k]
+        for _ in range(steps):
+            w = w - lr * slope(w, x, y)
+        trained.append(w)
+    for k in set(assign):
+        here = np.array(assign) == k
+        models[k] = n[here] @ np.array(trained)[here] / n[here].sum()
+    return models
+
+
+# ------------------------------------------------------------------ PACFL (Vahidian et al. 2023, Algorithm 1)
+SEVEN = [images(20 + i, n, pixels=5, top=9) for i, n in enumerate((4, 6, 8, 5, 9, 7, 6))]
+SEVEN_CLIENTS = simulation(METHODS["pacfl"](), federation(*SEVEN))
+KINDS = [("first", "client"), ("sum", "client"), ("entry", "client"), ("sum", "label"), ("entry", "label")]
+
+
+def degrees(angle, subspace):
+    """Equations 2 and 3, and the released code; reading: the sign of a singular vector means nothing."""
+    parts = [[x] if subspace == "client" else [x[y == c] for c in (0, 1)] for x, y in SEVEN]
+    bases = [np.hstack([np.linalg.svd(x.T.astype(float))[0][:, :2] for x in part]) for part in parts]
+    cosines = {"first": lambda m: np.linalg.svd(m)[1].max(), "sum": np.diag, "entry": lambda m: np.abs(m).max()}
+    return np.degrees([[np.arccos(abs(cosines[angle](u.T @ v)).clip(0, 1)).sum() for v in bases] for u in bases])
+
+
+@pytest.mark.parametrize("link, of", [("average", np.mean), ("complete", np.max), ("single", np.min)])
+@pytest.mark.parametrize("angle, subspace", KINDS)
+def test_pacfl_clusters(angle, subspace, link, of):
+    """The tree of clusters, cut between all of its merges."""
+    far = degrees(angle, subspace)
+    heights = merged(far, of)[1]
+    for beta in map(np.mean, pairwise([0, *heights, heights[-1] + 1])):
+        method = METHODS["pacfl"](beta=beta, rank=2, angle=angle, subspace=subspace, link=link)
+        assert method.start(SEVEN_CLIENTS.network(0, Memory()))["assign"].tolist() == merged(far, of, beta)[0]
+
+
+def test_pacfl_rounds():
+    """FedAvg in each cluster, from one initial model."""
+    assign = merged(degrees("first", "client"), np.mean, 8.0)[0]
+    assert 1 < max(assign) < 5
+    models = [SEVEN_CLIENTS.task.init()[0].numpy()] * (max(assign) + 1)
+    for state in rounds(METHODS["pacfl"](beta=8.0, rank=2), federation(*SEVEN), rounds=2, local=LOCAL)[0]:
+        models = fedavg(models, assign, SEVEN)
+        same(state["models"], models)
+
+
+# ------------------------------------------------------------------ FedEM (Marfoq et al. 2021, Algorithm 1)
+# ------------------------------------------------------------------ FedRC (Guo et al. 2024, Algorithm 1)
+@pytest.mark.parametrize("name", ["fedem", "fedrc"])
+def test_mixtures_of_all_images(name):
+    """E-step with the last round's shares, M-step for the shares, then descent on losses weighted by the E-step.
+
+    FedRC divides exp(-loss) by C_{k,y}, the share of label y in what cluster k is responsible for; before round 1
+    no label is known to be more frequent than another (the authors' code).
+    """
+    k = 3
+    models, shares, labels = FOUR_CLIENTS.task.init(k).numpy(), np.full((4, k), 1 / k), np.ones((k, 2))
+    states, memory = rounds(METHODS[name](k=k), federation(*FOUR), rounds=3, local=LOCAL)
+    for state in states:
+        trained, mass = [], np.zeros((2, k))
+        for i, (x, y) in enumerate(FOUR):
+            q = shares[i] * np.exp(-np.stack([image_losses(m, x, y) for m in models], 1))
+            if name == "fedrc":
+                q = q / labels[:, y].T
+            q = q / q.sum(1, keepdims=True)
+            shares[i] = q.mean(0)
+            np.add.at(mass, y, q)
+            mine = models.copy()
+            for _ in range(STEPS):  # 1/n sum_j q_j grad loss_j
+                each = [[gradient(m, x[[j]], y[[j]]) for j in range(len(y))] for m in mine]
+                mine = mine - LR / len(y) * np.einsum("nk,knp->kp", q, each)
+            trained.append(mine)
+        labels = (mass / mass.sum(0)).T
+        models = np.einsum("i,ikp->kp", SIZES / SIZES.sum(), trained)
+        same(state["models"], models)
+    same([memory.get("shares", i) for i in range(4)], shares)
+    if name == "fedrc":
+        same(states[-1]["labels"], labels)
+        assert states[-1]["assign"].tolist() == shares.argmax(1).tolist()
+
+
+# ------------------------------------------------------------------ FedSoft (Ruan & Joe-Wong 2022, Algorithm 1)
+def importance(centres, sigma):
+    """u_ks, the share of client k's images that centre s fits best, or sigma; reading: these sum to 1."""
+    best = [np.stack([image_losses(c, x, y) for c in centres]).argmin(0) for x, y in FOUR]
+    u = np.array([np.maximum(np.bincount(b, minlength=len(centres)) / len(b), sigma) for b in best])
+    return u / u.sum(1, keepdims=True)
+
+
+def test_fedsoft():
+    """Descent on loss + lambda/2 sum_s u_ks |w - c_s|^2 from one's own model; a centre is the mean of whom it drew.
+
+    Whom a centre drew is random, and read off the centre: only one pair has that mean.
+    """
+    method, lam = METHODS["fedsoft"](k=2, lam=0.7, sigma=0.2, every=2, draw=0.5), 0.7
+    states, memory = rounds(method, federation(*FOUR), rounds=4, local=LOCAL)
+    centres = FOUR_CLIENTS.task.init(2).numpy()
+    personal = np.tile(centres[0], (4, 1))
+    for t, state in enumerate(states):
+        if t % 2 == 0:
+            u = importance(centres, 0.2)
+        same(state["importance"], u)
+        trained, drawn = personal.copy(), set()
+        for i, (x, y) in enumerate(FOUR):
+            for _ in range(STEPS):
+                trained[i] -= LR * (gradient(trained[i], x, y) + lam * u[i] @ (trained[i] - centres))
+        centres = state["models"].numpy()
+        for c in centres:
+            (pair,) = (p for p in combinations(range(4), 2) if np.abs(trained[[*p]].mean(0) - c).max() < 1e-10)
+            drawn |= {*pair}
+        personal[[*drawn]] = trained[[*drawn]]
+    same([memory.get("personal", i) for i in range(4)], personal)
+
+
+def test_fedsoft_draws_by_importance_and_size():
+    """Client k is drawn for centre s with probability u_ks n_k / sum_i u_is n_i."""
+    method, found = METHODS["fedsoft"](k=2, draw=0.25, lam=0.0), np.zeros((4, 2))
+    server = method.start(FOUR_CLIENTS.network(0, Memory()))
+    alone = np.array([train(server["models"][0].numpy(), *c, steps=STEPS) for c in FOUR])
+    for t in range(1, 251):
+        centres = method.round(server, torch.arange(4), FOUR_CLIENTS.network(t, Memory()))["models"]
+        for s, centre in enumerate(centres):
+            found[np.abs(alone - centre.numpy()).max(1) < 1e-10, s] += 1
+    expected = importance(server["models"].numpy(), method.sigma) * SIZES[:, None]
+    assert (found.sum(0) == 250).all()
+    close(found / 250, expected / expected.sum(0), atol=0.08)
+
+
+# ------------------------------------------------------------------ FedDrift (Jothimurugesan et al. 2023)
+def concept(t, sizes, groups):
+    """Clients whose label is x_0 > x_1, or the opposite in group 1."""
+    clients = [images(10 * t + i, n, top=3)[0] for i, n in enumerate(sizes)]
+    return [(x, (x[:, 0] > x[:, 1]).astype(int) ^ g) for x, g in zip(clients, groups, strict=True)]
+
+
+TIMES = [concept(0, (6, 5, 7, 8), (0, 0, 0, 0)), concept(1, (5, 9, 6, 7), (0, 1, 0, 1)),
+         concept(2, (8, 6, 5, 4), (1, 1, 0, 1)), concept(3, (8, 6, 5, 9), (0, 1, 0, 1))]  # fmt: skip
+
+
+def further(models, members):
+    """max(L_ij - L_ii, L_ji - L_jj, 0), with L_ij the loss of model i on cluster j's images; inf without any."""
+    far = np.full((len(models), len(models)), np.inf)
+    for i, j in combinations([k for k, clients in enumerate(members) if clients], 2):
+        (x, y), (v, z) = (map(np.concatenate, zip(*members[k], strict=True)) for k in (i, j))
+        a, b = models[i], models[j]
+        far[i, j] = far[j, i] = max(loss(a, v, z) - loss(b, v, z), loss(b, x, y) - loss(a, x, y), 0)
+    return far
+
+
+@pytest.mark.parametrize("how, counts", [("one", [1, 3, 2, 2]), ("each", [4, 6, 5, 4])])
+def test_feddrift(how, counts, delta=0.3):
+    """At each time step clients choose, some drift into clusters of their own, clusters merge, and FedAvg follows.
+
+    Readings: clusters merge by the data of those who have just chosen them; a new one starts at the best model; the
+    loss of a step ago is of models as that step began; a merge weighs clusters by client time steps (the authors'
+    code). Only the newest data are kept (the package's reading).
+    """
+    method, memory, server = METHODS["feddrift"](delta=delta, every=2, first=how), Memory(), None
+    initial, each = simulation(method, federation(*TIMES[0])).task.init()[0].numpy(), how == "each"
+    models, before = [initial] * (4 if each else 1), np.full(4, np.inf)
+    spent = np.zeros(len(models))
+    for t, clients in enumerate(TIMES):
+        table = np.array([[loss(m, *c) for m in models] for c in clients])
+        chosen, best = table.argmin(1) if t else np.arange(4) % len(models), table.min(1)
+        drifts = best > before + delta
+        spent, before = spent + np.bincount(chosen[~drifts], minlength=len(models)), best
+        members = [[clients[i] for i in range(4) if chosen[i] == k and not drifts[i]] for k in range(len(models))]
+        group = np.array(merged(further(models, members), np.max, delta)[0] if t else range(len(models)))
+        parts = [np.flatnonzero(group == g) for g in range(max(group) + 1)]
+        alone = [models[k] for k in chosen[drifts]]
+        models = [np.average(np.array(models)[p], 0, spent[p] if len(p) > 1 else None) for p in parts] + alone
+        spent = np.array([spent[p].sum() for p in parts] + [1] * len(alone))
+        chosen = group[chosen]
+        chosen[drifts] = len(parts) + np.arange(len(alone))
+        assert len(models) == counts[t]
+        rig = simulation(method, federation(*clients), local=SGD(0.5, epochs=10))
+        for r in (2 * t + 1, 2 * t + 2):
+            net = rig.network(r, memory)
+            server = method.round(server or method.start(net), torch.arange(4), net)
+            models = fedavg(models, chosen, clients, 0.5, 10)
+            same(server["models"], models)
+            assert server["assign"].tolist() == chosen.tolist()
+
+
+# ------------------------------------------------------------------ FLUX (Fenoglio et al. 2025)
+MOVED = [(0, 0), (0, 0), (9, 3), (9, 3), (9, 3), (3, 14), (8, 3), (1, 0), (3, 12)]
+NINE = [images(i, n, by=by) for i, (n, by) in enumerate(zip((9, 8, 10, 8, 12, 7, 9, 9, 8), MOVED, strict=True))]
+
+
+def descriptor(w, directions, x, y=None):
+    """Mean and deviation of the latent vectors' coordinates, of all images and then of each class (., l)."""
+    z = (x @ w[:4].reshape(2, 2).T + w[4:6]) @ directions
+    parts = [z] if y is None else [z, z[y == 0], z[y == 1]]
+    return np.array([moment for part in parts for moment in (part.mean(0), part.std(0))])
+
+
+def test_flux():
+    """FedAvg; descriptors, scaled part by part; DBSCAN at the knee of the nearest distances; FedAvg in clusters.
+
+    The last three clients come later, have no labels, and get the cluster whose centroid is nearest in the moments
+    of all images. Readings: a fixed number of rounds of FedAvg, the server's random directions without an offset,
+    deviations for covariances, and a cluster of one for whom DBSCAN calls noise (the authors' code).
+    """
+    first, method, memory = torch.arange(6), METHODS["flux"](warmup=1, latent=2), Memory()
+    how = {"model": two_layers, "arrival": torch.tensor([1] * 6 + [9] * 3), "local": SGD(0.01, epochs=2)}
+    rig = simulation(method, federation(*NINE), rounds=3, **how)
+    server, models, assign = method.start(rig.network(0, memory, first)), [rig.task.init()[0].numpy()], [0] * 6
+    for t in (1, 2, 3):
+        server = method.round(server, first, rig.network(t, memory, first))
+        if t == 2:
+            encoder, directions = models[0], server["directions"].numpy()
+            same(directions.T @ directions, np.eye(2))
+            raw = np.array([descriptor(encoder, directions, *c) for c in NINE[:6]])
+            low, high = (end((0, 2), keepdims=True)[0] for end in (raw.min, raw.max))
+            scaled = (raw - low) / (high - low)
+            far = np.linalg.norm((scaled[:, None] - scaled).reshape(6, 6, -1), axis=2)
+            nearest = np.sort((far + np.diag([np.inf] * 6)).min(1))
+            rise = (nearest - nearest[0]) / (nearest[-1] - nearest[0])
+            knee = nearest[(np.linspace(0, 1, 6) - rise).argmax()]
+            assign = merged(far, np.min, knee)[0]
+            assert assign == [0, 0, 1, 2, 1, 3]
+            models *= 4
+        models = fedavg(models, assign, NINE[:6], 0.01, 2, two_layer_gradient)
+        same(server["models"], models)
+    assert server["assign"].tolist() == [*assign, -1, -1, -1]
+    centroids = np.array([scaled[np.array(assign) == k].mean(0)[:2] for k in range(4)])
+    for x, _ in NINE[6:]:
+        mine = (descriptor(encoder, directions, x) - low[:2]) / (high - low)[:2]
+        assign.append(int(((centroids - mine) ** 2).sum((1, 2)).argmin()))
+    assert len({*assign[6:]}) == 3
+    assert method.serve(server, torch.arange(9), rig.network(4, memory)).index.tolist() == assign
