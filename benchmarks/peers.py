@@ -1,9 +1,12 @@
 """One round of FedAvg by cflkit, beside the same round by other libraries: ``python -m benchmarks.peers``.
 
-The peers are FedLab, pfl (Apple's pfl-research) and FedJAX, each used as its own tutorials use it. All begin from
-the same weights and see the same images in the same batches: each gets the images in the order in which our engine
-draws them, and does not shuffle. So the first round must end with the same loss, or the peer is left out. It is not
-timed, because FedJAX compiles and pfl evaluates in it; later rounds train on from there.
+The peers are FedLab, pfl (Apple's pfl-research) and FedJAX, each used as its own tutorials use it, and plain JAX,
+whose ``vmap`` trains all clients in one compiled function. Flower has no row: its simulation imports Ray's backend
+and no other (1.42.0, ``flwr/server/superlink/fleet/vce/vce_api.py:351``), and Ray starts servers of its own.
+
+All begin from the same weights and see the same images in the same batches: each gets the images in the order in
+which our engine draws them, and does not shuffle. So the first round must end with the same loss, or the peer is
+left out. It is not timed, because FedJAX compiles and pfl evaluates in it; later rounds train on from there.
 
 The book needs none of them; they have an environment of their own, with Python 3.11 and a torch that need not know
 CUDA. FedLab asks that some torchvision can be imported: an old one can, beside any torch. FedJAX needs a JAX that
@@ -173,7 +176,58 @@ class FedJax:
         return x.permute(0, 2, 3, 1).numpy().copy()
 
 
-PEERS = {"fedlab": FedLab, "pfl": Pfl, "fedjax": FedJax}
+class Vmap:
+    """Plain JAX: ``scan`` takes a client's steps, ``vmap`` does so for all clients, ``jit`` compiles the round."""
+
+    def __init__(self, module: nn.Module, clients: Clients, local: SGD):
+        import jax
+        from jax import lax
+        from jax import nn as jnn
+        from jax import numpy as jnp
+
+        layers = [layer for layer in module.modules() if isinstance(layer, nn.Conv2d | nn.Linear)]
+
+        def logits(weights, x):
+            for layer, (kernel, bias) in zip(layers, weights, strict=True):
+                if isinstance(layer, nn.Conv2d):
+                    x = lax.conv_general_dilated(x, kernel, (1, 1), [(p, p) for p in layer.padding])
+                    x = jnn.relu(x + bias[:, None, None])
+                    x = lax.reduce_window(x, -jnp.inf, lax.max, (1, 1, 2, 2), (1, 1, 2, 2), "VALID")
+                else:
+                    x = x.reshape(len(x), -1) @ kernel.T + bias
+                    x = x if layer is layers[-1] else jnn.relu(x)
+            return x
+
+        def loss(weights, x, y):
+            return -jnp.take_along_axis(jnn.log_softmax(logits(weights, x)), y[:, None], 1).mean()
+
+        def step(weights, batch):
+            slope = jax.grad(loss)(weights, *batch)
+            return jax.tree_util.tree_map(lambda w, g: w - local.lr * g, weights, slope), None
+
+        def client(weights, *batches):
+            return lax.scan(lambda w, _: (lax.scan(step, w, batches)[0], None), weights, length=local.epochs)[0]
+
+        def server(weights, *batches):
+            models = jax.vmap(client, (None, 0, 0))(weights, *batches)
+            return jax.tree_util.tree_map(lambda w: w.mean(0), models)  # every client has as many images
+
+        each = len(clients[0][1]) // local.batch_size
+        assert each * local.batch_size == len(clients[0][1]), "scan wants batches of one size"
+        self.batches = [
+            jnp.array(torch.stack(part).numpy()).reshape(len(clients), each, local.batch_size, *part[0].shape[1:])
+            for part in zip(*clients, strict=True)
+        ]
+        self.weights = [(jnp.array(a.weight.detach().numpy()), jnp.array(a.bias.detach().numpy())) for a in layers]
+        self.server, self.wait = jax.jit(server), jax.block_until_ready
+        self.logits = lambda x: torch.tensor(np.asarray(logits(self.weights, jnp.array(x.numpy()))))
+
+    def round(self) -> None:
+        """Train one round, and wait until it has finished."""
+        self.weights = self.wait(self.server(self.weights, *self.batches))
+
+
+PEERS = {"fedlab": FedLab, "pfl": Pfl, "fedjax": FedJax, "jax": Vmap}
 
 
 def compare(both: Round, make: Callable) -> dict:

@@ -1,18 +1,15 @@
 """Bad input gets one clear line: the argument, its value, and what is allowed."""
 
-import math
 import re
-import shutil
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 
 from cflkit import federation, images, methods
 from cflkit.engine.sgd import SGD
 from cflkit.engine.simulation import Simulation, simulate
-from cflkit.methods import IFCA, Ditto, FedAvg, OracleClusters, StoCFL
+from cflkit.methods import Ditto, FedAvg, StoCFL
 
 
 def refused(line, work, *args, **kwargs):
@@ -34,9 +31,6 @@ def test_unknown_names_are_answered_with_the_known_ones(fed, settings_of_a_run):
 
 
 # ---------------------------------------------------------------------- numbers
-@pytest.mark.parametrize("lr", [0, -0.1, math.nan, math.inf, "0.1", None])
-def test_learning_rates(lr):
-    refused(f"lr = {lr!r}: must be a finite number, greater than 0", SGD, lr)
 
 
 @pytest.mark.parametrize(("line", "settings"), [
@@ -53,21 +47,12 @@ def test_local_training(line, settings):
 
 @pytest.mark.parametrize(("line", "settings"), [
     (r"participation = 1.2: must be a finite number, in \(0, 1\]", {"participation": 1.2}),
-    ("rounds = -1: must be an integer, 0 or more", {"rounds": -1}),
     ("personal_clients = -1: must be an integer, 0 or more", {"personal_clients": -1}),
-    ("personal_every = 0: must be an integer, 1 or more or None", {"personal_every": 0}),
     ("evaluate_every = 0: must be an integer, 1 or more", {"evaluate_every": 0}),
-    ("checkpoint_every = -2: must be an integer, 1 or more", {"checkpoint_every": -2}),
-    ("chunk = 0: must be an integer, 1 or more or None", {"chunk": 0}),
     ("dtype = 'float16': must be one of float32, float64", {"dtype": "float16"}),
-    ("trainer = 'fast': must be one of auto, lean, stacked, .*", {"trainer": "fast"}),
-    (r"len\(arrival\) = 3: must be the number of clients, 12", {"arrival": torch.ones(3, dtype=torch.int64)}),
-    (r"min\(arrival\) = 2: must be 1, so that .*", {"arrival": torch.full((12,), 2)}),
     (r"arrival = \[1, 1\]: must be of type Tensor or None", {"arrival": [1, 1]}),
     ("local = 0.1: must be of type SGD", {"local": 0.1}),
-    ("checkpoint = 5: must be a text or of type Path or None", {"checkpoint": 5}),
     ("seed = -1: must be an integer, 0 or more", {"seed": -1}),
-    ("progress = 1: must be True or False", {"progress": 1}),
     ("debug = 'no': must be True or False", {"debug": "no"}),
     ("model = None: must be a text or a function", {"model": None}),
     ("method = 'fedavg': must be a method with its hyper-parameters, .*", {"method": "fedavg"}),
@@ -77,14 +62,6 @@ def test_local_training(line, settings):
 def test_simulations(line, settings, fed, settings_of_a_run):
     settings = {"method": FedAvg(), "federation": fed} | settings_of_a_run | settings
     refused(line, Simulation, settings.pop("method"), settings.pop("federation"), **settings)
-
-
-def test_more_clusters_than_clients(fed, settings_of_a_run):
-    refused("k = 13: must be at most the number of clients, 12", Simulation, IFCA(k=13), fed, **settings_of_a_run)
-    refused(r"len\(cluster\) = 2: must be the number of clients, 12", Simulation, OracleClusters((0, 1)), fed,
-            **settings_of_a_run)  # fmt: skip
-    refused("federation = 'rotated digits': must be one whose true clusters are known", OracleClusters.of,
-            replace(fed, cluster=None))  # fmt: skip
 
 
 # ---------------------------------------------------------------------- checkpoints
@@ -144,25 +121,3 @@ def test_more_rounds_may_not_change_who_is_unseen(kept, tmp_path):
     simulate(Ditto(), fed, checkpoint=tmp_path, **settings | {"rounds": 3}, arrival=arrival)  # the last still waits
     refused(r"rounds = 4: must be 3, as in the checkpoint .*state\.pt: who arrives later counts as unseen .*",
             simulate, Ditto(), fed, checkpoint=tmp_path, **settings | {"rounds": 4}, arrival=arrival)  # fmt: skip
-
-
-def test_a_flipped_bit_is_noticed_or_harmless(kept, tmp_path):
-    """torch.load alone would take three flips in four for good."""
-    folder, settings, fed = kept
-    shutil.copytree(folder / "memory", tmp_path / "memory")
-    whole, rng, noticed = (folder / "state.pt").read_bytes(), np.random.default_rng(0), 0
-    expected = simulate(Ditto(), fed, checkpoint=folder, **settings)
-    for _ in range(30):
-        damaged = bytearray(whole)
-        damaged[rng.integers(len(whole))] ^= 1 << rng.integers(8)
-        (tmp_path / "state.pt").write_bytes(damaged)
-        try:
-            found = simulate(Ditto(), fed, checkpoint=tmp_path, **settings)
-        except ValueError as error:
-            assert re.fullmatch("checkpoint = '.*': must be a whole checkpoint; .*", str(error))
-            noticed += 1
-        else:  # a flip in a name's length or a date: what was read is whole
-            assert found.rounds == expected.rounds and torch.equal(found.server["model"], expected.server["model"])
-    assert noticed > 22
-
-

@@ -1,6 +1,7 @@
 """Every hyper-parameter of every method: what is declared is what is taken, and all else gets one clear line."""
 
 import pytest
+from tiny import federation, simulation
 
 from cflkit import methods
 from cflkit.checks import parameters
@@ -48,6 +49,14 @@ def test_what_is_declared_is_asked_of_every_parameter(name, parameter):
 def test_the_last_allowed_value_is_taken_and_the_next_is_refused(name, parameter, beyond, last):
     assert methods.get(name, **{parameter: last}).config()[parameter] == last
     assert line(name, **{parameter: beyond}).startswith(f"{parameter} = {beyond!r}: must be ")
+
+
+@pytest.mark.parametrize("name", ["ifca", "fedgroup", "robust", "cgpfl_like", "fesem", "mdicfl", "lcfed"])
+def test_more_clusters_than_clients_are_refused_before_any_work(name):
+    fed, rank = federation(*[([[1, 2]], [k % 2]) for k in range(4)]), {"rank": None} if name == "lcfed" else {}
+    simulation(methods.get(name, k=4, **rank), fed)
+    with pytest.raises(ValueError, match=r"^k = 5: must be at most the number of clients, 4$"):
+        simulation(methods.get(name, k=5, **rank), fed)
 
 
 @pytest.mark.parametrize(("name", "values", "said"), [

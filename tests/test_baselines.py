@@ -269,16 +269,6 @@ def test_personal_models_are_kept_until_their_client_is_sampled_again(ragged):
             assert torch.equal(models[i], rig.task.init()[0]) == (i not in sampled)
 
 
-def test_oracle_is_ifca_where_ifca_finds_the_true_clusters(fed):
-    """Twelve digits' clients in four rotations, from models that know their rotation already."""
-    oracle, how = OracleClusters.of(fed), {"local": SGD(0.1, epochs=5), "model": "mlp16"}
-    server = run(oracle, fed, rounds=15, **how).server
-    net, everybody = network(oracle, fed, **how), torch.arange(fed.clients)
-    ifca = IFCA(k=4).round({"models": server["models"], "assign": fed.cluster * 0 - 1}, everybody, net)
-    assert torch.equal(ifca["assign"], fed.cluster)
-    close(ifca["models"], oracle.round(server, everybody, net)["models"])
-
-
 def test_all_that_lies_below_the_decision_layer_is_shared_running_statistics_too(ragged):
     def normalised():
         return nn.Sequential(nn.Flatten(), nn.Linear(64, 6), nn.BatchNorm1d(6), nn.ReLU(), nn.Linear(6, 10))
@@ -419,7 +409,6 @@ def test_traffic_of_lenet_is_what_the_tables_say(pictures, method, down, up, onc
 def test_bad_combinations_get_one_clear_line_before_any_work():
     fed = federation(*FOUR)
     for make, line in [
-        (lambda: simulation(IFCA(k=5), fed), "k = 5: must be at most the number of clients, 4"),
         (lambda: simulation(OracleClusters((0, 1)), fed), "len(cluster) = 2: must be the number of clients, 4"),
         (lambda: simulation(OracleClusters(), fed), "len(cluster) = 0: must be the number of clients, 4"),
         (lambda: OracleClusters.of(fed), "federation = 'tiny': must be one whose true clusters are known"),

@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 import torch
-from every import bits, every_variant, make, model, remembered
+from every import bits, make, model, remembered
 from torch import nn
 
 from cflkit.engine import courier
@@ -29,13 +29,6 @@ def outcome(history):
 
 
 # ---------------------------------------------------------------------- no bit changes
-@pytest.mark.parametrize("trainer", ["auto", pytest.param("stacked", marks=pytest.mark.slow)])
-@every_variant
-def test_workers_far_away_change_no_bit(variant, trainer, fed, settings_of_a_run):
-    settings = settings_of_a_run | {"model": model(variant), "rounds": 2, "trainer": trainer, "chunk": 2}
-    near = simulate(make(variant, fed), fed, **settings)
-    far = simulate(make(variant, fed), fed, **settings, workers=2, executor=Far())
-    assert outcome(far) == outcome(near)
 
 
 @pytest.mark.parametrize("network", ["lenet", "leaf_femnist"])
@@ -210,17 +203,6 @@ def test_processes_give_the_bits_of_one_thread_though_one_is_killed(fed, setting
         with ProcessPoolExecutor(2, mp_context=get_context("spawn")) as pool:
             far = simulate(method, fed, **settings_of_a_run, chunk=2, workers=2, executor=pool)
         assert outcome(far) == outcome(near)
-
-
-@pytest.mark.slow
-def test_lokys_processes_too(fed, settings_of_a_run):
-    from joblib.externals.loky import get_reusable_executor
-
-    near = simulate(Ditto(), fed, **settings_of_a_run, chunk=2)
-    pool = get_reusable_executor(max_workers=2)
-    far = simulate(Ditto(), fed, **settings_of_a_run, chunk=2, workers=2, executor=pool)
-    pool.shutdown(kill_workers=True)
-    assert outcome(far) == outcome(near)
 
 
 # ---------------------------------------------------------------------- Dask

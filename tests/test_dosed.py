@@ -78,11 +78,6 @@ def test_a_share_of_classes_is_swapped_or_turned_and_it_grows(digits):
         assert found.cluster.tolist() == ([0] * 12 if not first else [0] * 3 + [1] * 3 + [2] * 3 + [3] * 3)
 
 
-def test_half_strength_turns_half_as_far(digits):
-    x, plain = held(made(digits, "rotation", 0.5).test, 3)[0], held(made(digits, "rotation", 0).test, 3)[0]
-    assert torch.equal(x, rotate(plain, 90))
-
-
 def test_label_shares_go_from_even_to_skewed(digits):
     """The mean distance of a client's shares from even ones."""
     off = [(made(digits, "shares", s).label_counts() / 24 - 0.1).abs().sum(1).mean() for s in STRENGTHS]

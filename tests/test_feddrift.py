@@ -10,7 +10,7 @@ from tiny import close, federation, loss, simulation, train
 from cflkit.engine.sgd import SGD
 from cflkit.engine.simulation import simulate
 from cflkit.methods import FedAvg, FedDrift
-from cflkit.methods.feddrift import merged, together
+from cflkit.methods.feddrift import merged
 
 PIXELS = [np.array(x) for x in (
     [[3, 0], [2, 1], [0, 3], [1, 4]], [[4, 1], [1, 0], [1, 3]], [[5, 2], [0, 2]], [[3, 1], [2, 4], [4, 0]],
@@ -116,12 +116,6 @@ def test_distance_is_what_a_model_loses_on_the_others_data():
     assert merged(loss, k, sizes, 0.74).tolist() == [0, 1]
     assert merged(loss, k, sizes, 0.76).tolist() == [0, 0]
     assert merged(torch.tensor([[2.0, 1.0], [1.0, 1.5]]), torch.tensor([0, 1]), sizes[:2], 1e-9).tolist() == [0, 0]
-
-
-def test_merged_models_weigh_their_client_time_steps():
-    models = torch.tensor([[0.0, 4.0], [8.0, 0.0], [1.0, 1.0]], dtype=torch.float64)
-    assert together(models, torch.tensor([3, 1, 7]), [0, 1]).tolist() == [2.0, 3.0]
-    assert together(models, torch.tensor([3, 1, 7]), [2]).tolist() == [1.0, 1.0]
 
 
 def test_newcomers_choose_among_models_that_are_not_isolated():

@@ -69,10 +69,6 @@ def test_label_counts_and_label_range():
     assert fed.clients == 2 and fed.shape == (1, 2, 2)
     alone = samples(y=(0, 0, 0))
     assert Federation("x", alone, alone, torch.tensor([0, 1]), None, 1, 1.0, 0.0, 1.0, None, {}).classes == 1
-    with pytest.raises(ValueError, match="label = 1: must be below classes = 1"):
-        Federation("x", samples(), samples(), torch.tensor([0, 1]), None, 1, 1.0, 0.0, 1.0, None, {})
-    with pytest.raises(ValueError, match="test_of"):
-        Federation("x", samples(), samples(), torch.tensor([0, 2]), None, 2, 1.0, 0.0, 1.0, None, {})
 
 
 def test_subset_keeps_order_needed_tests_and_rebuilds(digits):
@@ -197,12 +193,6 @@ def test_rotation_by_hand():
         federation.rotated(flat, clients=2, degrees=(0, 90))
 
 
-def test_other_angles_turn_the_same_way(digits):
-    fed = federation.rotated(digits, clients=3, degrees=(0, 89.9, 90))
-    near, exact = (fed.test.pool[fed.test.rows(k)[0]].float() for k in (1, 2))
-    assert (near - exact).abs().mean() < 0.1 < (near - fed.test.pool[fed.test.rows(0)[0]].float()).abs().mean()
-
-
 def labels_of(fed, k):
     """Map old to new label in cluster k, from rows and labels of `numbered` (whose old label is row mod 4)."""
     _, y = fed.test.rows(k)
@@ -304,11 +294,6 @@ def test_hold_out_keeps_copies_together(ids, share, seed):
     assert len(set(out)) == max(1, round(share * len(set(ids))))
 
 
-def test_a_client_with_one_image_has_none_to_hold_out():
-    with pytest.raises(ValueError, match=r"^images of client 1 = 1: must be 2 or more: at least one is held out$"):
-        partition.hold_out_each([np.arange(3), np.array([7])], 0.2, 0, "test")
-
-
 def shares_of_five_percent(alpha, convention):
     drawn = np.array(partition.laws(alpha, convention, 10, 4000, 0))
     return (drawn >= 0.05).sum(1).mean()
@@ -318,15 +303,6 @@ def test_alpha_conventions():
     assert shares_of_five_percent(3, "total") == pytest.approx(4.2, abs=0.15)  # MD-ICFL's "three to five classes"
     assert shares_of_five_percent(3, "per_class") == pytest.approx(8.3, abs=0.15)
     assert shares_of_five_percent(30, "total") == shares_of_five_percent(3, "per_class")  # the same law
-
-
-def test_one_client_keeps_its_law_for_training_and_its_own_test(digits):
-    fed = federation.rotated(digits, clients=4, samples_per_client=400, alpha=3, test="own", test_fraction=0.25)
-    assert fed.train.sizes.tolist() == [300] * 4 and fed.test.sizes.tolist() == [100] * 4
-    for i in range(4):
-        test = torch.bincount(fed.test.rows(i)[1], minlength=10).double() / 100
-        train = fed.label_counts()[i].double() / 300
-        assert (test - train).abs().sum() < 0.35 < (test.roll(3) - train).abs().sum()
 
 
 def test_clients_do_not_depend_on_later_clusters(digits):
@@ -440,13 +416,6 @@ def test_by_user_knows_true_clusters_of_an_own_file(tmp_path, monkeypatch):
 
 
 # Bad input: one line, before any work
-
-
-def test_bad_users():
-    alone = people()
-    alone.train[alone.user == 5] = True
-    with pytest.raises(ValueError, match="user 5 lacks training or test images"):
-        federation.by_user(alone)
 
 
 def test_a_cluster_without_test_images(digits):

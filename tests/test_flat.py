@@ -52,20 +52,11 @@ def test_buffers_come_last_and_counters_not_at_all():
     assert not model.draws
 
 
-@pytest.mark.parametrize("prefix", ["nothing", "running", "norm.running"])
-def test_a_span_must_exist(prefix):
+@pytest.mark.parametrize("prefix", ["nothing", "running", "norm.running", "a"])
+def test_a_span_must_exist_in_one_piece(prefix):
+    split = Model(lambda: nn.ModuleDict({name: nn.Linear(1, 1) for name in ("a1", "b", "a2")}))
     with pytest.raises(ValueError, match=rf"^prefix = '{prefix}': must name neighbouring parameters, among \["):
-        Model(Normed).span(prefix)
-
-
-def test_a_span_must_be_in_one_piece():
-    class Split(nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.a1, self.b, self.a2 = nn.Linear(1, 1), nn.Linear(1, 1), nn.Linear(1, 1)
-
-    with pytest.raises(ValueError, match=r"^prefix = 'a': must name neighbouring parameters"):
-        Model(Split).span("a")
+        (split if prefix == "a" else Model(Normed)).span(prefix)
 
 
 @pytest.mark.parametrize("make", [mlp, Normed, partial(models.build, "lenet", (1, 8, 8), 10)])

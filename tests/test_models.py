@@ -102,21 +102,17 @@ def test_lenet_pads_to_the_next_multiple_of_sixteen():
     assert padding == [(4, 4), (0, 0), (2, 2), (0, 0)]
 
 
-@pytest.mark.parametrize("name", ["", "LeNet", "mlp", "mlp0", "mlp-3", "mlp<width>", "mlp32x"])
-def test_unknown_names_are_refused_with_the_list(name):
-    with pytest.raises(ValueError, match=rf"^name = '{name}': must be one of linear, .*, or mlp<width>$"):
-        models.build(name)
+REFUSED = [(name, {}, rf"name = '{name}': must be one of linear, .*, or mlp<width>")
+           for name in ("", "LeNet", "mlp", "mlp0", "mlp-3", "mlp<width>", "mlp32x")]  # fmt: skip
+REFUSED += [("linear", {"shape": shape}, r"shape = .*: must be \(channels, height, width\).*")
+            for shape in ((28, 28), (0, 28, 28), (1, 1, 28, 28))]  # fmt: skip
+REFUSED += [("linear", {"classes": 1}, "classes = 1: must be at least 2")]
 
 
-@pytest.mark.parametrize("shape", [(28, 28), (0, 28, 28), (1, 1, 28, 28)])
-def test_a_malformed_shape_is_refused(shape):
-    with pytest.raises(ValueError, match=r"^shape = .*: must be \(channels, height, width\)"):
-        models.build("linear", shape)
-
-
-def test_fewer_than_two_classes_are_refused():
-    with pytest.raises(ValueError, match=r"^classes = 1: must be at least 2$"):
-        models.build("linear", classes=1)
+@pytest.mark.parametrize(("name", "options", "line"), REFUSED)
+def test_what_cannot_be_built_is_refused(name, options, line):
+    with pytest.raises(ValueError, match=f"^{line}$"):
+        models.build(name, **options)
 
 
 def test_weights_follow_the_global_seed():

@@ -8,7 +8,7 @@ from ast import parse, unparse
 from pathlib import Path
 
 import yaml
-from mutate import drawn, mutants
+from mutate import mutants
 
 SMALL = '''
 @dataclass(frozen=True)
@@ -78,13 +78,6 @@ def test_a_mutant_is_one_line_away_from_its_source():
             assert [line[0] for line in moved] == ["-", "+"]
 
 
-def test_the_draw_stays_when_the_file_grows():
-    few, more = (drawn(mutants(source), 9) for source in (SMALL, "\n\n" + SMALL))
-    assert [(m.number + 2, m.change) for m in few] == [(m.number, m.change) for m in more]
-    assert len(few) == 9 and few == sorted(few)
-    assert drawn(mutants(SMALL), 99) == sorted(mutants(SMALL))
-
-
 # ---------------------------------------------------------------------- runs
 LINE = "def line(x):\n    return 3 * x + 5 - x / 7\n\n\ndef larger(a, b):\n    return a if a > b else b\n"
 SHORT = "def larger(a, b):\n    return a if a > b else b\n"
@@ -127,21 +120,6 @@ def test_survivors_and_files_below_the_share_are_reported(tmp_path):
     listing = (tmp_path / "build/mutants.txt").read_text()
     assert "line.py:2: 5 -> 6\n    test_line.py::test_by_hand\n" in listing
     assert "line.py:6: a > b -> a >= b\n    SURVIVED\n" in listing
-
-
-def test_with_a_reason_for_the_only_survivor_all_is_well(tmp_path):
-    done = report(tmp_path, "line", line=[EQUAL])
-    assert done.returncode == 0 and not done.stderr
-    assert "short.py" not in done.stdout and "survives: Of equals, either will do." in done.stdout
-
-
-def test_tests_that_fail_without_any_mutant_prove_nothing(tmp_path):
-    (tmp_path / "short.py").write_text(SHORT)
-    (tmp_path / "conftest.py").write_text("from short import larger\nassert larger(1, 2) == 1\n")
-    plan = {"package": "short", "warm": [], "tests": {"short.py": "test_short.py"}, "reasons": {}}
-    (tmp_path / "plan.yaml").write_text(yaml.safe_dump(plan))
-    done = python(tmp_path, str(Path(__file__).with_name("mutate.py").resolve()), "--plan", "plan.yaml")
-    assert (done.returncode, done.stderr) == (1, "short.py: its tests fail without any mutant: status 4\n")
 
 
 def test_whatever_runs_for_ever_or_cannot_be_imported_is_noticed(tmp_path):

@@ -7,7 +7,6 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-import tiny
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,7 +16,6 @@ from cflkit.engine.clients import Pixels
 from cflkit.engine.memory import Memory
 from cflkit.engine.network import Network
 from cflkit.engine.rows import Pick, Rows
-from cflkit.methods import FedAvg
 
 f64 = torch.float64
 
@@ -106,12 +104,6 @@ def test_rows_read_like_a_matrix(case):
     torch.testing.assert_close(found.products(rows[:2]), rows @ rows[:2].T, rtol=0, atol=1e-12)
 
 
-def test_rows_skip_empty_parts():
-    rows = Rows([ROWS[:0], ROWS[:2], ROWS[:0], ROWS[2:]])
-    assert len(rows) == 4 and rows[0].tolist() == [1, 2] and rows[2].tolist() == [5, 0]
-    torch.testing.assert_close(rows.gram(), ROWS @ ROWS.T)
-
-
 # ---------------------------------------------------------------------- messages
 def make(chunk=2, clients=6, **workers):
     """A network whose clients hold their own number as data."""
@@ -169,13 +161,6 @@ def test_clients_get_what_is_theirs_whatever_the_chunk(chunk):
     assert (net.down, net.up) == (24, 12 + 4)
 
 
-def test_a_picked_table_counts_one_row_a_client_and_a_matrix_counts_whole():
-    net = make()
-    models = torch.zeros(7, 100)
-    net.call(torch.arange(3), lambda *_: {}, {"models": models}, {"mine": Pick(models, torch.tensor([0, 0, 0]))})
-    assert (net.down, net.up) == (3 * 700 + 3 * 100, 0)
-
-
 def test_what_clients_know_already_reaches_them_and_is_not_counted():
     net, known = make(), {"initial": torch.ones(100)}
 
@@ -186,13 +171,6 @@ def test_what_clients_know_already_reaches_them_and_is_not_counted():
     assert up["sum"].dense().tolist() == [105] and (net.down, net.up) == (1, 1)
     up = net.call(torch.arange(2), work, {"own": torch.tensor([7])}, known=known)
     assert up["sum"].dense().tolist() == [107, 107] and net.down == 3
-
-
-def test_initial_models_begin_with_the_one_that_all_methods_share():
-    task = tiny.simulation(FedAvg(), tiny.federation(([[1, 2]], [0]))).task
-    one, three = task.init(), task.init(3)
-    assert one.shape == (1, 6) and three.shape == (3, 6)
-    assert torch.equal(one[0], three[0]) and len({tuple(row.tolist()) for row in three}) == 3
 
 
 def test_reaching_nobody_costs_nothing():
@@ -270,14 +248,6 @@ def test_chunks_are_as_equal_as_can_be(clients, chunk, sizes):
     seen = []
     up = make(chunk).call(torch.arange(clients), lambda down, memory, data, local: seen.append(len(data)) or {})
     assert seen == sizes and len(up.clients) == clients
-
-
-def test_what_a_worker_raises_is_raised():
-    def work(down, memory, data, local):
-        raise RuntimeError(f"client {data.tolist()}")
-
-    with pytest.raises(RuntimeError, match=r"client \[0\]"):
-        make(1, workers=2).call(torch.arange(6), work)
 
 
 def test_the_servers_randomness_is_keyed_by_round_and_purpose():

@@ -7,7 +7,7 @@ import textwrap
 import numpy as np
 import pytest
 import torch
-from every import VARIANTS, make, model
+from every import every_variant, make, model
 
 from cflkit import federation, images
 from cflkit.engine.simulation import simulate
@@ -49,9 +49,10 @@ def test_a_federation_is_tested_on_its_validation_data_while_parameters_are_chos
 
 
 # ---------------------------------------------------------------------- the package's own methods
-@pytest.mark.parametrize("variant", VARIANTS)
-def test_every_method_survives_a_kill_after_an_exchange(variant, fed, settings_of_a_run):
-    promises.survives_a_kill(make(variant, fed), fed, settings_of_a_run | {"model": model(variant)})
+@pytest.mark.parametrize("promise", promises.PROMISES, ids=lambda promise: promise.__name__)
+@every_variant
+def test_every_method_keeps_every_promise(variant, promise, fed, settings_of_a_run):
+    promise(make(variant, fed), fed, settings_of_a_run | {"model": model(variant)})
 
 
 # ---------------------------------------------------------------------- a stranger's method

@@ -8,7 +8,7 @@ from tiny import run
 
 from cflkit import federation
 from cflkit.engine.sgd import SGD
-from cflkit.methods import IFCA, FedAvg, FedProx, StoCFL
+from cflkit.methods import FedAvg, FedProx, StoCFL
 
 SEEDS = (0, 1, 2)
 FEW = {"model": "linear", "rounds": 4, "participation": 0.4}
@@ -30,38 +30,6 @@ def test_stocfl_finds_planted_clusters_without_knowing_their_number(digits, kind
     for seed in SEEDS:
         final = run(StoCFL(tau=0.4 if kind == "hybrid" else 0.5), fed, seed=seed, **FEW).final
         assert final["clusters"] == len(fed.cluster.unique()) and final["ari"] == 1
-
-
-def test_merging_by_connection_chains_rotations_together_where_merging_the_best_pair_does_not(digits):
-    """The released code's rule: it finds shifted labels, whose clusters lie far apart, but links rotations."""
-    for seed in SEEDS:
-        assert run(StoCFL(merge="union_find"), plant("shifted", digits), seed=seed, **FEW).final["ari"] == 1
-    for seed in SEEDS[1:]:
-        final = run(StoCFL(merge="union_find"), plant("rotated", digits), seed=seed, **FEW).final
-        assert final["clusters"] < 4 and final["ari"] < 0.7
-
-
-def test_few_images_a_client_blur_fingerprints_and_clusters_split(digits):
-    """With 20 images in place of 100 no threshold is right: the fingerprints' noise is as large as their angles."""
-    fed = plant("rotated", digits, size=20)
-    found = [run(StoCFL(tau=tau), fed, **FEW).final for tau in (0.3, 0.4, 0.5, 0.6)]
-    assert all(final["ari"] < 1 for final in found)
-    clusters = [final["clusters"] for final in found]
-    assert clusters == sorted(clusters) and clusters[-1] > 6
-
-
-# ------------------------------------------------------------------ IFCA
-def test_ifca_separates_two_data_sets_from_most_starts(digits):
-    fed = plant("hybrid", digits, size=50)
-    found = [run(IFCA(k=2), fed, seed=seed, model="linear", **HARD).final["ari"] for seed in SEEDS]
-    assert found.count(1) == 2  # and the third start has not come apart
-
-
-def test_ifca_leaves_groups_of_labels_together(digits):
-    """From distinct random perceptrons, two label groups fall to one model and do not part again."""
-    fed = plant("pathological", digits, size=50)
-    for seed in SEEDS:
-        assert run(IFCA(k=4), fed, seed=seed, model="mlp16", **HARD).final["ari"] < 0.7
 
 
 # ------------------------------------------------------------------ a bound

@@ -7,11 +7,10 @@ import torch
 from every import bits, remembered
 from filelock import FileLock
 from torch import nn
-from torch.func import functional_call
 
 from cflkit.engine.checkpoint import BusyError
 from cflkit.engine.sgd import SGD
-from cflkit.engine.simulation import Simulation, simulate
+from cflkit.engine.simulation import simulate
 from cflkit.methods import Ditto, FedAvg, LocalOnly
 from cflkit.methods.base import Method
 
@@ -94,31 +93,6 @@ def test_a_run_that_has_diverged_says_so_for_good_also_when_it_goes_on(fed, sett
         again = ends(3, checkpoint=tmp_path)
     assert [row.get("diverged") for row in whole] == [True] * 4
     assert [row.get("diverged") for row in again] == [True] * 4
-
-
-@pytest.mark.parametrize("trainer", ["lean", "stacked", "shared", "compiled", "auto"])
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("frozen", [0, 3])  # a convolution, a dense layer
-def test_frozen_layers_of_a_convolutional_network_stay_frozen(frozen, dtype, trainer, fed, settings_of_a_run):
-    def make():
-        parts = nn.Conv2d(1, 4, 3), nn.ReLU(), nn.Flatten(), nn.Linear(144, 8), nn.ReLU(), nn.Linear(8, 10)
-        net = nn.Sequential(*parts)
-        net[frozen].requires_grad_(False)
-        return net
-
-    settings = settings_of_a_run | {"model": make, "trainer": trainer, "dtype": dtype, "local": SGD(0.1, epochs=2)}
-    try:
-        run = Simulation(FedAvg(), fed, **settings)
-    except ValueError as refusal:
-        assert trainer == "compiled", str(refusal)
-        return
-    begin, end = run.task.init()[0], run.run().server["model"]
-    torch.testing.assert_close(end[run.model.trainable :], begin[run.model.trainable :], rtol=0, atol=1e-7)
-    assert (end[: run.model.trainable] - begin[: run.model.trainable]).abs().max() > 0.01
-    x = torch.rand(5, 1, 8, 8, dtype=begin.dtype)
-    expected = functional_call(run.model.module, run.model.views(end), (x,))
-    with torch.no_grad():  # which is how models are scored
-        torch.testing.assert_close(run.model.forward(end, x), expected, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("lacking", ["start", "round", "client", "serve"])

@@ -1,26 +1,13 @@
-"""A run killed at any moment and started again ends like one that was never killed, byte for byte.
-
-Importing PyTorch takes seconds, so one process imports it and forks children that run, and are killed with SIGKILL
-after random delays. They are started again until one ends. The process that forks runs nothing itself: what a run
-leaves behind (threads, and locks that they hold) would be copied into its children, and could block them forever.
-"""
+"""A run killed at chosen moments and started again ends like one that was never killed, byte for byte."""
 
 import json
 import os
-import pickle
-import random
-import select
-import signal
-import subprocess
-import sys
-import threading
-import time
 from functools import cache
 from pathlib import Path
 
 import pytest
 import torch
-from every import ALL, bits, make, model, remembered
+from every import bits, make, model, remembered
 
 from cflkit import federation, images
 from cflkit.engine.sgd import SGD
@@ -48,96 +35,6 @@ def outcome(history):
 @cache
 def uninterrupted(variant):
     return outcome(simulation(variant, None).run())
-
-
-# ---------------------------------------------------------------------- fork, kill, compare
-PATIENCE = 60  # seconds on the wall for a run that takes a tenth of one; whoever needs more is blocked
-
-
-def attempt(variant, folder, delay=None, timer=False):
-    """Run in a child that is killed after `delay` seconds; give its outcome and seconds, or None if it was killed.
-
-    Either this process sends SIGKILL, or the child dies of its own SIGPROF, which nothing handles: as sudden, and
-    its timer counts the seconds that the child has run, so that it strikes on a busy machine too.
-    """
-    result = Path(f"{folder}.result")
-    ours, its = os.pipe()  # says that the child begins to run, and at its end of file that it has gone
-    child = os.fork()
-    if child == 0:
-        code = 1
-        try:
-            run = simulation(variant, folder)
-            os.write(its, b".")
-            if timer:
-                signal.setitimer(signal.ITIMER_PROF, delay)
-            began = time.process_time()
-            found = outcome(run.run()), time.process_time() - began
-            result.write_bytes(pickle.dumps(found))
-            code = 0
-        finally:
-            os._exit(code)
-    os.close(its)
-    for patience in (PATIENCE, PATIENCE if timer or delay is None else delay):
-        if select.select([ours], [], [], patience)[0]:
-            os.read(ours, 1)
-    os.close(ours)
-    os.kill(child, signal.SIGKILL)  # one that has ended waits as a zombie, and nothing happens to it
-    status = os.waitpid(child, 0)[1]
-    if os.WIFSIGNALED(status):
-        assert os.WTERMSIG(status) in (signal.SIGKILL, signal.SIGPROF)
-        return None
-    assert os.WEXITSTATUS(status) == 0, "the run failed by itself"
-    return pickle.loads(result.read_bytes())
-
-
-def prove(variant, folder, kills, draw):
-    """Kill a run `kills` times at random moments, let it end, and compare it with an uninterrupted one."""
-    expected, seconds = attempt(variant, folder / "whole") or pytest.fail(f"{variant}: a run never ended")
-    killed = 0
-    for n in range(kills):
-        delay = draw.uniform(0.001, 1.2 * seconds / kills)
-        killed += attempt(variant, folder / "killed", delay, timer=n % 2 == 0) is None
-    last = attempt(variant, folder / "killed")
-    assert last is not None, f"{variant}: a resumed run never ended"
-    assert last[0] == expected, f"{variant}: a resumed run differs"
-    return killed
-
-
-def main(folder, kills, seed, variants):
-    import sklearn.datasets  # noqa: F401  what runs would import late, each child for itself
-    import torch._dynamo
-
-    assert threading.active_count() == 1
-    torch.set_num_threads(1)
-    draw = random.Random(int(seed))
-    for variant in variants.split(","):
-        home = Path(folder) / variant.replace(" ", "-")
-        home.mkdir()
-        print(variant, prove(variant, home, int(kills), draw), sep="\t", flush=True)
-
-
-def killed_and_resumed(folder, kills, seed, variants):
-    """How many kills of each variant struck before its run had ended."""
-    command = [sys.executable, __file__, str(folder), str(kills), str(seed), ",".join(variants)]
-    alone = os.environ | {"CUDA_VISIBLE_DEVICES": ""}  # autograd starts no threads, which a fork would lose
-    done = subprocess.run(command, capture_output=True, text=True, env=alone, check=False)
-    assert done.returncode == 0, done.stderr[-2000:]
-    return {name: int(killed) for name, killed in (line.split("\t") for line in done.stdout.splitlines())}
-
-
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize(("variants", "kills"), [(["ditto", "stocfl", "fesem", "mdicfl", "fedgroup"], 2),
-                                                 pytest.param(ALL, 4, marks=pytest.mark.slow)])  # fmt: skip
-def test_every_method_survives_being_killed_at_random_moments(variants, kills, tmp_path):
-    killed = killed_and_resumed(tmp_path, kills, 0, variants)
-    assert set(killed) == set(variants)
-    assert sum(killed.values()) > len(variants) * kills / 4  # kills must have struck, or nothing was tested
-
-
-@pytest.mark.parametrize("variant", ["cfl", "cgpfl_like", "fesem personal", "lcfed", "lcfed centre", "mdicfl",
-                                     "mdicfl generator", "mdicfl real", "mdicfl warm-up"])  # fmt: skip
-def test_clusters_change_in_the_runs_that_are_killed(variant):
-    assert sum(row["moved"] for row in json.loads(uninterrupted(variant)[0])) > 0
 
 
 # ---------------------------------------------------------------------- at chosen moments
@@ -218,7 +115,3 @@ def test_a_finished_run_is_not_run_again(tmp_path, monkeypatch):
 
 def test_checkpoints_change_nothing(tmp_path):
     assert outcome(simulation("ditto", None).run()) == outcome(simulation("ditto", tmp_path).run())
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])

@@ -24,7 +24,6 @@ from torch import nn
 
 from cflkit import SGD, federation, images, rng, simulate
 from cflkit.checks import Checked, Count, enough_memory, plain
-from cflkit.engine.rows import add_times, within
 from cflkit.engine.simulation import Simulation
 from cflkit.methods import IFCA, Ditto, FedAvg, FedProx, LocalOnly, StoCFL
 from cflkit.models import build
@@ -229,9 +228,12 @@ DRAWING = {
     "dropout between LSTMs": partial(Rows, num_layers=2, dropout=0.4),
     "dropout of attention": lambda: Net(attend, layer=attention(0.4)()),
 }
+frozen = having(lambda: nn.Sequential(nn.Conv2d(1, 2, 2), nn.ReLU(), nn.Flatten(), nn.Linear(18, 3)),
+                lambda net: net[0].requires_grad_(False))  # fmt: skip
 EITHER = {  # right where it is trained, refused by a trainer that could not
     "a decision by numbers": hidden(lambda net, h: h * 2 if h.sum() > 0 else h),
     "LSTM": Rows,
+    "a frozen convolution": frozen,
     "the batch's mean": hidden(lambda net, h: h - h.mean(0)),
     "a hook": having(mlp, lambda net: net.hidden.register_forward_hook(lambda layer, given, out: 2 * out)),
     "a hook in a row of layers": having(row(wide, nn.ReLU, out), lambda net: net[1].register_forward_pre_hook(
@@ -417,15 +419,12 @@ BYTES[0, 0, 0] = 255
 LABELS = np.arange(N) % 3
 PIXELS = [  # given, options, what a model sees of the first pixel
     (BYTES, {}, 1.0),
-    (BYTES.astype(np.int64), {}, 1.0),
     (BYTES / 255, {}, 1.0),
-    (torch.tensor(BYTES / 255), {}, 1.0),
     (torch.tensor(BYTES / 255).bfloat16(), {}, 1.0),
     (torch.tensor(BYTES / 255).to_sparse(), {}, 1.0),
     ((BYTES // 16), {"scale": 16}, 15 / 16),
     ((BYTES > 99).astype(np.uint8), {"scale": 1}, 1.0),
     (BYTES.astype(np.int32) * 4, {"scale": 1023}, 1020 / 1023),
-    (BYTES.astype(float), {"scale": 255}, 1.0),
     (0 * BYTES, {}, 0.0),
     (0.2 * (BYTES / 255), {"scale": 1}, 0.2),
 ]
@@ -433,7 +432,6 @@ WRONG_PIXELS = [
     (BYTES // 16, "scale = None: must be given, as no pixel is above 15: the value that means 1, such as 15, or "),
     (BYTES > 99, "x.dtype = 'bool'"),
     (BYTES.astype(int) * 4, "x = [1020]"),
-    (BYTES / 255 / 255, "scale = None: must be given, as no pixel is above 0.003922"),
     (BYTES / 255 - 0.5, "x = ["),
     (BYTES / 255 + 0j, "x.dtype = 'complex128'"),
     (np.where(BYTES > 99, np.nan, 1), "x = [nan]"),
@@ -442,7 +440,6 @@ WRONG_PIXELS = [
     (np.repeat(BYTES[..., None], 3, 3), "channels before rows and columns"),
     (np.zeros((N, 28, 28, 4), np.uint8), "channels before rows and columns"),
     (np.concatenate([np.repeat(BYTES[:, None], 3, 1), np.full((N, 1, 5, 5), 255)], 1), "(alpha)"),
-    (BYTES.astype(str), "x.dtype"),
     (BYTES[:, 0], "x.shape"),
 ]
 
@@ -521,15 +518,6 @@ def test_the_same_picture_in_training_and_test_is_counted():
 
 
 # ---------------------------------------------------------------------- 6. threads
-def test_models_built_side_by_side_are_those_built_one_after_the_other():
-    made = [Model(partial(build, name, (1, 5, 5), 3)) for name in ("mlp8", "lenet", "cnn_femnist_stocfl")[:2]]
-    made += [Model(through(lambda: nn.utils.parametrizations.spectral_norm(dense())), torch.float32)]
-    wanted = [model.init(seed) for seed in range(30) for model in made]
-    kept = torch.get_rng_state()
-    with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda job: job[1].init(job[0]), [(seed, m) for seed in range(30) for m in made]))
-    assert all(map(torch.equal, wanted, found))
-    assert torch.get_default_dtype() == torch.float32 and torch.equal(kept, torch.get_rng_state())
 
 
 @pytest.mark.parametrize("make", [mlp, DRAWING["functional dropout"]])
@@ -593,15 +581,6 @@ def test_what_overflows_ends_as_in_the_reference(case, dtype):
     assert all(each == scores[0] for each in scores[1:])
 
 
-def test_a_factor_beyond_single_precision_is_infinite():
-    found = [within(x, torch.float32) for x in (3e38, -3e38, 4e38, -1e300, 0.0)]
-    assert found == [3e38, -3e38, float("inf"), float("-inf"), 0.0] and within(1e300, torch.float64) == 1e300
-    assert np.isnan(within(float("nan"), torch.float32))
-    total = torch.ones(3)
-    add_times(total, torch.tensor([1e-3, 1.0, 0.0]), 1e39)
-    assert total.tolist() == [pytest.approx(1e36), float("inf"), 1.0]
-
-
 @dataclass(frozen=True)
 class Mine(FedAvg):
     """FedAvg, of which a part is replaced."""
@@ -629,25 +608,17 @@ def upload(made):
 
 SEAM = {  # a method, and what its line says
     "round gives nothing": (replaced(round=lambda *_: None), "mine.round = None: must be a dict"),
-    "round gives a tensor": (replaced(round=lambda *_: torch.zeros(3)), "mine.round = tensor"),
-    "start gives nothing": (replaced(start=lambda *_: None), "mine.start = None: must be a dict"),
     "client gives nothing": (upload(lambda rows: None), "= None: must be a dict of what clients upload"),
-    "client gives a list": (upload(lambda rows: [rows]), "must be a dict of what clients upload"),
     "client gives a number": (upload(lambda rows: {"model": 3.0}), ": model = 3.0: must be a tensor or a Part"),
-    "client gives an array": (upload(lambda rows: {"model": rows.numpy()}), "must be a tensor or a Part"),
-    "client gives no dimension": (upload(lambda rows: {"model": rows.sum()}), "must be a tensor or a Part"),
     "one row for all": (upload(lambda rows: {"model": rows[:1]}), "rows of model = 1: must be 2, one of "),
-    "a row too many": (upload(lambda rows: {"model": torch.cat([rows, rows[:1]])}), "rows of model = "),
     "another name": (upload(lambda rows: {"weights": rows}), "a dict with ['model'], of which a mean is wanted"),
     "chunks that differ": (upload(lambda rows: {"model": rows[:, len(rows):]}), "must be as of the first clients"),
     "weights of 0": (replaced(weigh=lambda self, clients, net: 0 * clients), "weights of model = [0, 0, 0]"),
-    "weights below 0": (replaced(weigh=lambda self, clients, net: clients - 1), "weights of model = [-1, 0, 1]"),
     "weights without end": (replaced(weigh=lambda self, clients, net: clients / 0), "weights of model = [nan, inf"),
     "weights of some": (replaced(weigh=lambda self, clients, net: clients[:2]), "weights of model = 2: must be 3"),
     "a list of clients": (calling(lambda c: [0, 1]), "clients = [0, 1]: must be a tensor"),
     "truth values for clients": (calling(lambda c: c > 0), "clients = tensor([False"),
     "a client too far": (calling(lambda c: c + 1), "clients = [3]: must be in 0..2"),
-    "a client below 0": (calling(lambda c: c - 1), "clients = [-1]: must be in 0..2"),
     "rows for some": (calling(lambda c: c, per_client={"x": torch.zeros(2, 4)}), "rows of x = 2: must be 3"),
     "a vector cut short": (replaced(client=lambda self, down, memory, data, local: {
         "model": local.sgd(down["model"][1:], data)}), "shape of start = ("),
@@ -659,10 +630,7 @@ SEAM = {  # a method, and what its line says
         "model": local.gradient(down["model"][1:], data)}), "shape of at = ("),
     "log gives nothing": (replaced(log=lambda *_: None), "mine.log = None: must be a dict"),
     "log takes round": (replaced(log=lambda *_: {"round": 7, "tau": 1}), "mine.log = ['round']: must be names of"),
-    "log takes traffic": (replaced(log=lambda *_: {"down": 0}), "mine.log = ['down']"),
-    "log takes accuracy": (replaced(log=lambda *_: {"accuracy": 1.0}), "mine.log = ['accuracy']"),
     "log gives a tensor": (replaced(log=lambda *_: {"w": torch.zeros(2)}), "mine.log: w = tensor"),
-    "clusters of some": (replaced(assignment=lambda *_: torch.zeros(2).long()), "mine.assignment = tensor"),
     "clusters that are no integers": (replaced(assignment=lambda *_: torch.zeros(3)), "mine.assignment = tensor"),
     "serves some": (replaced(serve=lambda self, server, clients, net: server["model"].expand(2, -1)),
                     "models that are served = "),
@@ -758,10 +726,3 @@ def test_too_little_memory_is_called_so(fed):
     method = replaced(client=lambda *_: {"model": torch.empty(2**55)})
     with pytest.raises(MemoryError, match=r"^mine with a chunk of 5: too little memory"):
         simulate(method, fed, model="mlp8", local=LOCAL, chunk=5, **QUIET)
-
-
-def test_what_was_found_out_of_a_network_travels_with_it():
-    for draws in (True, False):
-        model = Model(mlp)
-        model.draws = draws
-        assert pickle.loads(pickle.dumps(model)).draws is draws

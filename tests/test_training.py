@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from tiny import Tensors
+from tiny import Tensors, optimisers, sizes
 from torch import nn
 
 from cflkit import models, rng
@@ -86,17 +86,6 @@ def reference(model, fed, client, sgd, start, prox=(), shift=None):
     return nn.utils.parameters_to_vector(module.parameters()).detach()
 
 
-optimisers = st.builds(
-    lambda lr, span, size, momentum, decay: SGD(lr, batch_size=size, weight_decay=decay, **momentum, **span),
-    st.sampled_from([0.03, 0.2]),
-    st.sampled_from([{"epochs": 1}, {"epochs": 3}, {"steps": 1}, {"steps": 7}]),
-    st.sampled_from([None, 1, 4, 10, 100]),
-    st.sampled_from([{}, {"momentum": 0.9}, {"momentum": 0.5, "nesterov": True}]),
-    st.sampled_from([0.0, 0.01]),
-)
-sizes = st.lists(st.integers(1, 9), min_size=1, max_size=4)
-
-
 @st.composite
 def terms(draw, model, m):
     """Proximal terms with anchors of all three kinds, on everything or on a layer; and perhaps a shift."""
@@ -125,18 +114,6 @@ def test_lean_training_is_plain_sgd(name, ragged):
             torch.testing.assert_close(found[i, : model.trainable], expected, rtol=0, atol=1e-10)
 
     check()
-
-
-def test_one_step_by_hand(ragged):
-    """A linear model at zero: all classes equally likely, so the gradient is (1/10 - onehot(y)) times x."""
-    fed, model = ragged(1), flat("linear")
-    found = local(model, SGD(0.5)).sgd(torch.zeros(model.size, dtype=torch.float64), held(fed, model))[0]
-    index, y = fed.train.rows(0)
-    x = fed.train.pool[index[0]].double().flatten() / 16
-    error = torch.full((10,), 0.1, dtype=torch.float64)
-    error[y[0]] -= 1
-    expected = torch.cat([torch.outer(error, x).flatten(), error]) * -0.5
-    torch.testing.assert_close(found, expected, rtol=0, atol=1e-15)
 
 
 def test_starts_may_be_shared_stacked_or_picked(ragged):
@@ -170,15 +147,6 @@ def test_stacked_training_is_lean_training(name, ragged):
         torch.testing.assert_close(stacked, lean, rtol=0, atol=1e-10)
 
     check()
-
-
-def test_clients_that_take_turns_to_finish_come_back_in_their_order(ragged):
-    """By falling batches the clients are 1, 2, 0, whose way back is another: 2, 0, 1."""
-    fed, model = ragged(1, 9, 4), flat("mlp8")
-    starts = vectors(model, 3, 10)
-    lean, stacked = (local(model, SGD(0.1, batch_size=2, momentum=0.5), trainer).sgd(starts, held(fed, model))
-                     for trainer in ("lean", "stacked"))  # fmt: skip
-    torch.testing.assert_close(stacked, lean, rtol=0, atol=1e-10)
 
 
 @pytest.mark.parametrize("layers, numbers", [
@@ -273,18 +241,6 @@ def test_randomness_belongs_to_seed_round_and_client_alone(make, ragged):
     assert torch.equal(*train.sgd(start, twins)) is False  # clients draw their batches apart,
     a, b = Tensors(model, SGD(0.1, epochs=2), SEED, ROUND).sgd(start, twins)
     assert torch.equal(a, b) is not model.draws  # and their dropout
-
-
-def test_precision_follows_the_model(ragged):
-    fed = ragged(9)
-    for trainer in ("lean", "stacked"):
-        exact, coarse = (
-            local(model, SGD(0.1, epochs=3, batch_size=4), trainer).sgd(model.init(0), held(fed, model))
-            for model in (flat("mlp8"), flat("mlp8", torch.float32))
-        )
-        assert coarse.dtype == torch.float32
-        torch.testing.assert_close(coarse.double(), exact, rtol=0, atol=1e-5)
-        assert not torch.equal(coarse.double(), exact)
 
 
 # ---------------------------------------------------------------------- when something goes wrong

@@ -2,6 +2,7 @@
 
 import numpy as np
 import torch
+from hypothesis import strategies as st
 from torch import nn
 
 from cflkit.data.federation import Federation, Samples
@@ -112,6 +113,18 @@ class Tensors(Local):
 
     def gradient(self, *args, **kwargs):
         return super().gradient(*args, **kwargs).dense()
+
+
+# ------------------------------------------------------------------ what clients may be told to do, for Hypothesis
+optimisers = st.builds(
+    lambda lr, span, size, momentum, decay: SGD(lr, batch_size=size, weight_decay=decay, **momentum, **span),
+    st.sampled_from([0.03, 0.2]),
+    st.sampled_from([{"epochs": 0}, {"epochs": 1}, {"epochs": 3}, {"steps": 1}, {"steps": 7}]),
+    st.sampled_from([None, 1, 3, 10, 100]),
+    st.sampled_from([{}, {"momentum": 0.9}, {"momentum": 0.5, "nesterov": True}]),
+    st.sampled_from([0.0, 0.01]),
+)
+sizes = st.lists(st.integers(1, 9), min_size=1, max_size=4)
 
 
 # ------------------------------------------------------------------ softmax regression by hand

@@ -30,6 +30,11 @@ class Drawing(TorchDispatchMode):
         super().__init__()
         self.generator = generator
 
+    @classmethod
+    def _should_skip_dynamo(cls):
+        """Nothing here is compiled; to say so to PyTorch's compiler would import it, which takes seconds."""
+        return False
+
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         """Hand the generator on to what draws and was given none."""
         kwargs = dict(kwargs or {})
