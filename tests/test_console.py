@@ -113,6 +113,9 @@ def test_a_method_of_ones_own_is_named_by_its_file(toy, capsys):
     theirs = found["fedavg,clients=4,model=mlp4,rounds=1"]["rounds"]
     assert ours["rounds"][-1] == theirs[-1] and still["rounds"][-1]["accuracy"] == theirs[0]["accuracy"]
     assert ours["provenance"]["code"] != records.code()
+    assert console.main(["simulate", "--protocol", "toy", "own.py:Mine"]) == 0  # in a cell of an experiment
+    (cell,) = toy.glob("runs/toy/own.Mine-*.json")
+    assert json.loads(cell.read_text())["config"]["rounds"] == protocols.protocols()["toy"]["rounds"]
     (toy / "own.py").write_text(MINE + "\n# changed\n")
     capsys.readouterr()
     assert console.main([*typed, "-p", "factor=0.0"]) == 0

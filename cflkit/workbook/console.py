@@ -121,7 +121,7 @@ def parser() -> argparse.ArgumentParser:
                      f"       {command.prog} --protocol PROTOCOL [LABEL ...] [-p NAME=VALUE] ...")  # fmt: skip
     command.add_argument("name", nargs="*", metavar="METHOD", help="a name from `cflkit list methods`, or a method "
                          "of your own, as FILE.py:CLASS; `--help` after it lists its parameters; with --protocol "
-                         "methods of it, or all")  # fmt: skip
+                         "methods of it, or all, or your own")  # fmt: skip
     command.add_argument("--protocol", help="a name from `cflkit list protocols`: run it, or change it by -p")
     command.add_argument("--on", metavar="BUILDER", help="how data is divided (default: rotated)")
     command.add_argument("--images", metavar="NAME", help="a name from `cflkit data`, several with commas, or "
@@ -205,10 +205,10 @@ def _run(options) -> int:
 
 def _simulate(options) -> int:
     from cflkit.workbook.chapters import sweep
-    from cflkit.workbook.runs import run
+    from cflkit.workbook.runs import protocols, run
 
     make, given, seeds = _maker(options), typed.lists(options.given), options.seeds or [0]
-    own = bool(options.protocol) and not given
+    own = bool(options.protocol) and not given and not any(map(protocols.own, options.name))
     out = options.out or (places.RESULTS if own else places.RUNS)
     alone = len(options.name) == len(seeds) == 1 and all(len(texts) == 1 for texts in given.values())
     folders = {"out": out, "checkpoints": places.RUNS if own else out}

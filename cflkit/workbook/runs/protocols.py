@@ -128,21 +128,29 @@ class Plan:
 
 
 def plan(name: str, label: str, seed: int = 0, **how) -> Plan:
-    """One run of a protocol; `how` is as for :class:`Plan`."""
+    """One run of a protocol; `label` may be ``FILE.py:CLASS``, too; `how` is as for :class:`Plan`."""
     known(protocols(), name, "protocol")
-    protocol = protocols()[name]
+    protocol, source = protocols()[name], ""
+    if own(label):
+        label, source = named(label)
+        protocol = protocol | {"methods": {label: {"name": label}}}
     known(protocol["methods"], label, "label")
     method, local, setting = parts(protocol, label)
     setting, unseen = {"evaluate_every": 10} | setting, protocol.get("unseen", 0.0)
-    return Plan(name, label, method, protocol["federation"], local, setting, seed, unseen, how)
+    return Plan(name, label, method, protocol["federation"], local, setting, seed, unseen, how, source)
+
+
+def own(label: str) -> bool:
+    """Whether a label is no name, but a method of one's own: ``FILE.py:CLASS``, or ``FILE.py`` of a single one."""
+    return ".py:" in label or label.endswith(".py")
 
 
 def parts(protocol: Mapping, label: str) -> tuple[dict, dict, dict]:
     """Give a label's method, local training and other settings: the protocol's, but for what it has for itself."""
     method = dict(protocol["methods"][label])
-    own = {name: method.pop(name) for name in experiments.OWN if name in method}
-    local = protocol["local"] | ({"lr": own.pop("lr")} if "lr" in own else {})
-    return method, local, {name: protocol[name] for name in hints(Setting) if name in protocol} | own
+    mine = {name: method.pop(name) for name in experiments.OWN if name in method}
+    local = protocol["local"] | ({"lr": mine.pop("lr")} if "lr" in mine else {})
+    return method, local, {name: protocol[name] for name in hints(Setting) if name in protocol} | mine
 
 
 def free(method: str, builder: str, images: str, given: Mapping[str, str], seed: int = 0, **how) -> Plan:
@@ -185,7 +193,7 @@ def named(method: str) -> tuple[str, str]:
         The absolute path and class of one that comes from a file; else "".
     """
     path, _, kind = method.partition(".py:")
-    if not (kind or method.endswith(".py")):
+    if not own(method):
         known(methods.METHODS, method, "method")
         return method, ""
     from cflkit.testing.promises import methods_of
