@@ -62,7 +62,8 @@ book: env  ## build the book and say where to open it
 	@$(BUILD)
 	@echo "the book is built; open file://$(CURDIR)/$(PAGES)/index.html"
 
-test: lint unit notebooks pages  ## every check: style, unit tests, notebooks, pages
+test: lint unit  ## every check: style, unit tests, notebooks, pages
+	@$(MAKE) -j 2 notebooks pages  # building pages is one process, which leaves a core idle
 
 lint: env  ## style of code and notebooks
 	@echo "== style"
@@ -132,17 +133,16 @@ grade: $(COURSE)  ## grade SUBMISSIONS=FOLDER; without, take over written points
 	@$(FIXED) $(PY) -m course.grade $(if $(SUBMISSIONS),"$(SUBMISSIONS)") --jobs $(JOBS) $(OPTIONS)
 
 test-slow: env  ## the unit tests that take minutes
-	@$(PYTEST) -n $(JOBS) -m slow --ignore tests/test_chapters.py \
-	    --ignore tests/test_parameters.py --ignore tests/test_killed.py --ignore tests/test_mnist.py tests
+	@$(PYTEST) -n $(JOBS) -m slow --ignore tests/test_chapters.py --ignore tests/test_killed.py tests
 
 test-edges: env  ## every chapter at the edges of its parameters
-	@$(PYTEST) -n $(JOBS) -m slow tests/test_chapters.py
+	@$(PYTEST) -n $(JOBS) -m slow -k edges tests/test_chapters.py
 
 test-mnist: env  ## the chapters on the real MNIST, which `cflkit data mnist` downloads
-	@$(PYTEST) -n $(JOBS) -m slow tests/test_mnist.py
+	@$(PYTEST) -n $(JOBS) -m slow -k on_mnist tests/test_chapters.py
 
 test-parameters: env  ## every parameter of every chapter changes something that the chapter shows
-	@$(PYTEST) -n $(JOBS) -m slow tests/test_parameters.py
+	@$(PYTEST) -n $(JOBS) -m slow -k each_parameter tests/test_chapters.py
 
 test-killed: env  ## runs, sweeps and tables killed at random moments end as if they had not been
 	@$(PYTEST) -n $(JOBS) -m slow tests/test_killed.py

@@ -3,12 +3,15 @@
 import re
 from collections.abc import Mapping, Sequence
 from datetime import date
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from cflkit.checks import Natural, Some, Unit, Weight, declared, require
-from cflkit.workbook.runs.scores import RANGES
+from cflkit.checks import Natural, Range, Some, Unit, Weight, declared, require
+from cflkit.workbook.runs.results import METRICS, PLAIN
 
-ROW = RANGES | {"sizes": Sequence[Natural], "largest_sizes": Sequence[Natural], "diverged": bool}
+ROW = dict.fromkeys(METRICS, Unit | None) | dict.fromkeys(PLAIN, Natural) | {
+    "ari": Annotated[float, Range(-1, 1)] | None, "nmi": Unit | None, "largest_share": Unit | None,
+    "entropy": Weight | None, "objective": float | None, "images": Sequence[Weight], "lam": Sequence[float | None],
+    "sizes": Sequence[Natural], "largest_sizes": Sequence[Natural], "diverged": bool}  # fmt: skip
 CONFIG = {"method": Mapping, "federation": Mapping, "local": Mapping, "model": str, "rounds": Natural,
           "seed": Natural, "dtype": Literal["float32", "float64"], "arrival": Sequence[int] | None}  # fmt: skip
 MADE = {"date": str, "seconds": Weight, "machine": Mapping, "device": str, "commit": str | None, "card": str | None,

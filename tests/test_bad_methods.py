@@ -28,7 +28,8 @@ EDGES = [
     ("fedcg", "domains", 0, 1), ("fedcg", "refresh", 0, 1), ("fedcg", "beta", 1.5, 1), ("fedcg", "beta", -1e-9, 0),
     ("fedcg", "lr_student", -1e-9, 0), ("feddrift", "delta", 0, 1e-9), ("feddrift", "every", 0, 1),
     ("flux", "warmup", -1, 0), ("flux", "every", 0, 1), ("flux", "latent", 0, 1), ("flux", "scaling", 0, 1e-9),
-    ("flux", "epsilon", 0, 1e-9),
+    ("flux", "epsilon", 0, 1e-9), ("fedem", "k", 0, 1), ("fedsoft", "sigma", 0.0, 1e-9),
+    ("fedsoft", "draw", 1.5, 1), ("pacfl", "beta", -1.0, 0),
 ]  # fmt: skip
 
 

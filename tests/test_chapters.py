@@ -1,11 +1,21 @@
-"""Every chapter runs at the edges of the limits that its parameters declare."""
+"""Every chapter runs at the edges of its parameters and on MNIST, and each parameter changes what it shows."""
 
+import ast
+import contextlib
+import io
+import resource
+from itertools import islice
 from typing import Literal, get_args, get_origin
 
 import pytest
+import torch
 
+from cflkit import images
 from cflkit.workbook.chapters import notebooks, parameters, rerun
 
+SCHEMAS = {path.stem: parameters.of(path) for path in notebooks.chapters()}
+KNOWN = [(chapter, name) for chapter, schema in SCHEMAS.items() for name in schema.parameters]
+CHAPTERS = [chapter for chapter, schema in SCHEMAS.items() if "images" in schema.parameters]
 # Together these reach every end of an interval and every choice; but not the most rounds, which only take hours,
 # nor the largest seed. An open end is approached.
 EDGES = {
@@ -66,8 +76,9 @@ def ends(name: str, parameter: parameters.Parameter) -> set:
 
 def test_the_edges_are_those_that_the_chapters_declare():
     assert set(EDGES) == {path.stem for path in notebooks.chapters()}
+    assert CHAPTERS == ["baselines", "drift", "fedcg", "fesem", "lcfed", "mdicfl", "stocfl"]
     for chapter, settings in EDGES.items():
-        schema = parameters.of(notebooks.chapter(chapter))
+        schema = SCHEMAS[chapter]
         for name, parameter in schema.parameters.items():
             if name not in ("seed", "images"):
                 reached = {setting[name] for setting in settings}
@@ -86,3 +97,104 @@ def test_the_edges_are_those_that_the_chapters_declare():
 def test_a_chapter_runs_at_its_edges(chapter, setting, tmp_path):
     given = {name: str(value) for name, value in setting.items()}
     assert rerun.rerun(chapter, given, tmp_path).exists()
+
+
+def need_mnist():
+    if images.status()["mnist"] == "absent":
+        pytest.skip("MNIST is not here: `cflkit data mnist` downloads it")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("chapter", CHAPTERS)
+def test_a_chapter_runs_on_mnist_in_five_minutes(chapter, tmp_path):
+    """Of the processor's time: a machine that is busy takes longer."""
+    need_mnist()
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    run = rerun.read(rerun.rerun(chapter, {"images": "mnist"}, tmp_path) / "run.json")
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert run["parameters"]["images"] == "mnist" and run["metrics"]
+    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 300
+
+
+# ---------------------------------------------------------------------- what each parameter changes
+EVERY = {"refresh"}  # so many rounds
+
+
+@pytest.fixture(autouse=True)
+def default_dtype():
+    """A chapter may set it for its own kernel."""
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+def others(name: str, parameter: parameters.Parameter):
+    """Values near the default, and the choices, that are allowed; of counts of rounds the least.
+
+    In few rounds, what is done every four shows no more than what is done every five.
+    """
+    if name in EVERY:
+        yield 1
+    if get_origin(parameter.hint) is Literal:
+        yield from (choice for choice in get_args(parameter.hint) if choice != parameter.default)
+    elif parameter.type is bool:
+        yield not parameter.default
+    elif parameter.type is str:
+        pytest.fail(f"{name}: a text without choices cannot be tried")
+    else:
+        for value in (parameter.default + 1, parameter.default - 1, parameter.default + 4, parameter.default / 2,
+                      parameter.default + 0.25):  # fmt: skip
+            yield parameter.type(value)
+
+
+def small(schema: parameters.Schema) -> dict:
+    """The defaults, with few rounds."""
+    rounds = schema.parameters.get("rounds")
+    return schema.read({"rounds": str(int(get_args(rounds.hint)[1].low))} if rounds else {})
+
+
+def allowed(schema: parameters.Schema, values: dict) -> bool:
+    try:
+        schema.read({name: str(value) for name, value in values.items()})
+    except ValueError:
+        return False
+    return True
+
+
+def shown(path, values):
+    """What each cell of a chapter prints, with its value where it ends with one, run in this process."""
+    names: dict = {"__name__": "__main__", "display": print}
+    for cell in rerun.coded(path):
+        tree = ast.parse(cell["source"])
+        for node in tree.body[-1:]:
+            if isinstance(node, ast.Expr):
+                node.value = ast.Call(ast.Name("print", ast.Load()), [node.value], [])
+        with contextlib.redirect_stdout(io.StringIO()) as said, contextlib.chdir(path.resolve().parent):
+            exec(compile(ast.fix_missing_locations(tree), path.name, "exec"), names)
+        names |= values if "parameters" in notebooks.tags(cell) else {}
+        yield said.getvalue()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("chapter, name", KNOWN)
+def test_each_parameter_changes_what_the_chapter_shows(chapter, name, monkeypatch):
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    if name == "images":
+        need_mnist()
+    schema, path = SCHEMAS[chapter], notebooks.chapter(chapter)
+    before = small(schema)
+    wanted = (before | {name: value} for value in others(name, schema.parameters[name]) if value != before[name])
+    after = next(values for values in wanted if allowed(schema, values))
+    both = zip(shown(path, before), shown(path, after), strict=True)
+    differs = any(one != other for one, other in islice(both, 1, None))
+    assert differs, f"{name} = {before[name]} and {after[name]} show the same"
+
+
+def test_a_parameter_without_effect_is_noticed(tmp_path):
+    import nbformat
+
+    cell = nbformat.v4.new_code_cell("a: int = 1  # one\nb: int = 2  # two", metadata={"tags": ["parameters"]})
+    shows = nbformat.v4.new_code_cell("print(a)\na * 10")
+    nbformat.write(nbformat.v4.new_notebook(cells=[cell, shows]), tmp_path / "n.ipynb")
+    one, other, third = ([*shown(tmp_path / "n.ipynb", values)][1] for values in ({}, {"a": 3}, {"b": 3}))
+    assert one == third == "1\n10\n" and other == "3\n30\n"

@@ -424,18 +424,6 @@ def test_threads_do_not_disturb_each_other():
 
 
 @needs_llvm
-@every
-def test_the_batch_does_not_change_an_image(net_shape, winograd):
-    code = kernels(net_shape, winograd=winograd)
-    w, (x, _) = vector(network(*net_shape)), images(40, SMALL[1])
-    whole = code.look(w, x)
-    assert torch.equal(whole, torch.cat([code.look(w, part) for part in x.split(7)]))
-    order = np.array([5, 39, 5, 0])
-    assert torch.equal(whole[order], code.look(w, x, order))
-    assert code.look(w, x[:0]).shape == (0, CLASSES)
-
-
-@needs_llvm
 @pytest.mark.parametrize("winograd", [False, True])
 @pytest.mark.parametrize("padding", [(0, 0), (2, 2), (1, 0), (0, 2)])
 def test_whatever_lay_in_a_room_before(padding, winograd, monkeypatch):

@@ -180,16 +180,6 @@ def test_large_images_are_classified_few_at_a_time():
     assert [len(x) for x in graph_layers.pieces(torch.zeros(2, 3, 999, 999))] == [1, 1]
 
 
-@pytest.mark.parametrize("soft", [True, False])
-def test_pieces_change_no_domain(soft, float64, monkeypatch):
-    net = network(convnet, soft=soft)
-    x = pictures()
-    whole = net.assign(x)
-    monkeypatch.setattr(graph_layers, "IMAGES_TOGETHER", 2)
-    torch.testing.assert_close(net.assign(x), whole)
-    assert len(whole.unique(dim=0)) > 1
-
-
 CASES = [(convnet, "last"), (convnet, "all"), (normnet, "batchnorm"), (normnet, "all"),
          (partial(normnet, running=True), "all")]  # fmt: skip
 
@@ -423,12 +413,6 @@ def test_the_adjacency_follows_its_schedule(mixed, adjacency_):
         assert A[0][0].tolist() == pytest.approx(first)
 
 
-def test_three_domains_share_alike_in_float64(mixed):
-    rig = simulation(FedCG(domains=3, adjacency="uniform"), mixed, **HOW)
-    A = rig.method.network(rig.model, mixed.shape).views(rig._start().server["model"])["A"]
-    assert A.flatten().tolist() == [1 / 3] * 9
-
-
 def test_test_images_get_the_students_weights_or_its_first_choice(float64):
     x = pictures()
     mixing, choosing = network(), network(soft=False)
@@ -566,13 +550,6 @@ def test_bad_combinations_get_one_clear_line(mixed):
     untold = replace(mixed, test=replace(mixed.test, tag=None))
     with pytest.raises(ValueError, match=r"^told = True: must be False unless all images have a true domain$"):
         simulation(FedCG(clusters="oracle", told=True), untold, **HOW)
-
-
-@pytest.mark.parametrize(("name", "shape"), [("lenet", (1, 8, 8)), ("leaf_femnist", (1, 8, 8)),
-                                             ("leaf_celeba", (3, 12, 12))])  # fmt: skip
-def test_every_network_of_the_paper_takes_graph_layers(name, shape):
-    net = GraphNetwork(models.build(name, shape, 5), shape, 2, gcn="per_filter", layers="all").eval()
-    assert net(torch.rand(3, *shape)).shape == (3, 5)
 
 
 # ---------------------------------------------------------------------- where the layers start

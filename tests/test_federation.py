@@ -322,13 +322,6 @@ def test_dirichlet_is_ragged_and_complete(digits):
     assert torch.equal(fed.test.sizes, torch.tensor([round(0.25 * int(n)) for n in total]))
 
 
-def test_pathological_n_gives_n_labels(digits):
-    fed = federation.pathological_n(digits, clients=20, labels_per_client=3)
-    assert ((fed.label_counts() > 0).sum(1) == 3).all()
-    assert ((fed.label_counts() > 0).sum(0) == 6).all()
-    assert len(fed.train.index) == int(digits.train.sum())
-
-
 def test_mixed_tags_and_joined_sources(digits):
     fed = federation.mixed(digits, clients=6, samples_per_client=200, alpha=0.3)
     assert fed.cluster is None and fed.test.tag.bincount().tolist() == [int((~digits.train).sum())] * 4

@@ -40,19 +40,22 @@ def initial():
     return simulation(FedAvg(), federation(*CLIENTS)).task.init()[0].numpy()
 
 
-def test_warm_up_and_two_rounds_computed_by_hand():
-    warm = [train(initial(), *c, steps=2, pull=2 * 0.3, centre=initial()) for c in CLIENTS]
-    centres = [(warm[0] + warm[1]) / 2, (warm[2] + warm[3]) / 2]
-    for _ in range(2):  # the pull's gradient is 2 lambda (W - centre): Eq. 7 has no one half
-        own = [
-            train(centres[i // 2], *c, steps=2, pull=2 * 0.3, centre=centres[i // 2]) for i, c in enumerate(CLIENTS)
-        ]
+@pytest.mark.parametrize("start_from", ["centre", "personal"])
+def test_warm_up_and_two_rounds_computed_by_hand(start_from):
+    """The pull's gradient is 2 lambda (W - centre): Eq. 7 has no one half."""
+    own, centres = [initial()] * 4, [initial()] * 2
+    for _ in range(3):  # first the warm-up
+        begin = own if start_from == "personal" else [centres[i // 2] for i in range(4)]
+        own = [train(w, *c, steps=2, pull=2 * 0.3, centre=centres[i // 2])
+               for i, (w, c) in enumerate(zip(begin, CLIENTS, strict=True))]  # fmt: skip
         centres = [(own[0] + own[1]) / 2, (own[2] + own[3]) / 2]
-    server = run(FeSEM(k=2, lam=0.3), federation(*CLIENTS), local=SGD(0.1, epochs=2), rounds=2).server
-    first, last = int(server["assign"][0]), int(server["assign"][2])
-    assert server["assign"].tolist() == [first, first, last, last] and first != last
-    close(server["centres"][first], centres[0])
-    close(server["centres"][last], centres[1])
+    method = FeSEM(k=2, lam=0.3, start_from=start_from)
+    found = run(method, federation(*CLIENTS), local=SGD(0.1, epochs=2), rounds=2)
+    assign = found.server["assign"].tolist()
+    assert assign[0] == assign[1] != assign[2] == assign[3]
+    for client, model in enumerate(own):
+        close(found.memory.get("personal", client), model)
+        close(found.server["centres"][assign[client]], centres[client // 2])
 
 
 def test_personal_models_are_those_that_devices_keep_and_nothing_is_sent_for_them():
@@ -218,20 +221,6 @@ def test_only_one_model_travels_each_way(fed):
     rows = run(FeSEM(), fed, rounds=1, **MINIBATCH).rounds
     p = simulation(FeSEM(), fed, **MINIBATCH).model.size
     assert [(r["down"], r["up"]) for r in rows] == [(12 * p, 12 * p)] * 2
-
-
-def test_a_personal_start_is_pulled_to_the_centre_by_hand():
-    own = [train(initial(), *c, steps=2, pull=2 * 0.3, centre=initial()) for c in CLIENTS]
-    for _ in range(2):
-        centres = [(own[0] + own[1]) / 2, (own[2] + own[3]) / 2]
-        own = [train(w, *c, steps=2, pull=2 * 0.3, centre=centres[i // 2])
-               for i, (w, c) in enumerate(zip(own, CLIENTS, strict=True))]  # fmt: skip
-    method = FeSEM(k=2, lam=0.3, start_from="personal")
-    found = run(method, federation(*CLIENTS), local=SGD(0.1, epochs=2), rounds=2)
-    means = [(own[0] + own[1]) / 2, (own[2] + own[3]) / 2]
-    for client, model in enumerate(own):
-        close(found.memory.get("personal", client), model)
-        close(found.server["centres"][found.server["assign"][client]], means[client // 2])
 
 
 # ------------------------------------------------------------------ the released score, the number of centres

@@ -19,8 +19,8 @@ def test_every_finding_stands_in_a_page_and_every_one_asked_for_is_there():
     asked = set(re.findall(r"\{finding\}`([a-z0-9-]+)`", text))
     for block in re.findall(r"\{finding\} ([a-z0-9 -]+)", text):
         asked |= set(block.split())
-    assert asked - set(findings.findings()) == set()
-    assert set(findings.findings()) - asked == set()
+    assert asked - set(findings.findings()) == set(), "a page asks for what findings.yaml does not have"
+    assert set(findings.findings()) - asked == set(), "no page has {finding}`NAME` for these"
 
 
 BAD = {

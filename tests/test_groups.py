@@ -9,7 +9,7 @@ from cflkit.data import builders, images
 from cflkit.engine.sgd import SGD
 from cflkit.engine.simulation import Simulation
 from cflkit.methods import OracleClusters
-from cflkit.workbook.runs import protocols
+from cflkit.workbook.runs import plans, protocols
 
 groups = made.script("groups")
 
@@ -51,8 +51,7 @@ def test_every_seed_is_stored_with_its_provenance(tmp_path, monkeypatch):
     def plan(protocol, label, seed):
         asked.append((protocol, label, seed))
         given = {"rounds": "3", "clients": "8", "tau": "0.2"}
-        plan = protocols.free("stocfl", "rotated", "digits", given, seed)
-        return replace(plan, setting=plan.setting | {"participation": 0.5})
+        return replace(plans.free("stocfl"), seed=seed).changed(given | {"participation": "0.5"})
 
     monkeypatch.setattr(groups.protocols, "plan", plan)
     stored = json.loads(groups.write(tmp_path).read_text())

@@ -351,14 +351,6 @@ def test_files_cut_short_are_named(tmp_path, keep, monkeypatch):
         refused(partial(images.load, name, tmp_path), tmp_path / file, "damaged or cut short", advice)
 
 
-def test_labels_and_pictures_of_different_number(tmp_path):
-    mnist(tmp_path)
-    idx(tmp_path / "MNIST/raw/train-labels-idx1-ubyte", np.zeros(5))
-    refused(lambda: images.load("mnist", tmp_path), "mnist: number of labels = 5", "6")
-    idx(tmp_path / "MNIST/raw/train-labels-idx1-ubyte", np.full(6, 10))
-    refused(lambda: images.load("mnist", tmp_path), "mnist: y = [10]", "0..9")
-
-
 @contextmanager
 def server(contents, cut_after=None):
     """Serve `contents` on loopback; yield the address and the list of paths asked for."""

@@ -152,22 +152,15 @@ def test_a_row_unlearnt_does_not_count(folder):
     assert not ledger.unlearnt("free", rows["A"])  # where nothing leans on learning
 
 
-def test_a_row_with_a_diverged_run_does_not_count(folder):
-    seeds(folder, "gated", "c", 1, accuracy=0.9)
-    seeds(folder, "gated", "a", 3, accuracy=0.9)
-    (row,) = (row for row in ledger.rows("two", folder) if row.name == "A")
-    assert not ledger.unlearnt("gated", row)
-    row.measured.runs[1]["rounds"][-1]["diverged"] = True
-    assert ledger.unlearnt("gated", row)
-
-
-def test_chance_is_the_most_frequent_class_where_classes_differ(folder, monkeypatch):
+def test_a_row_with_a_diverged_run_or_near_the_most_frequent_class_does_not_count(folder, monkeypatch):
     seeds(folder, "gated", "c", 1, accuracy=0.9)
     seeds(folder, "gated", "a", 3, accuracy=0.19)
     (row,) = (row for row in ledger.rows("two", folder) if row.name == "A")
     assert not ledger.unlearnt("gated", row)
-    named = {"gated": PROTOCOL | {"constant": 12.0}}
-    monkeypatch.setattr(ledger.protocols, "protocols", lambda: named)
+    with monkeypatch.context() as patch:
+        patch.setattr(ledger, "protocols", lambda: {"gated": PROTOCOL | {"constant": 12.0}})
+        assert ledger.unlearnt("gated", row)
+    row.measured.runs[1]["rounds"][-1]["diverged"] = True
     assert ledger.unlearnt("gated", row)
 
 
@@ -176,5 +169,3 @@ def test_a_number_with_neither_row_nor_reason_is_named_with_its_setting(folder, 
     line = r"^printed number = .*'fesem'.*'Table 1'.*'A'.*'n_clients': 8.*: must be in a row of tables.yaml, or "
     with pytest.raises(ValueError, match=line):
         ledger.coverage(folder)
-
-

@@ -31,26 +31,19 @@ def changed(path, place, **values):
 # ---------------------------------------------------------------------- values
 def test_shares_are_in_percent_and_all_else_is_as_it_is():
     runs = Measured([made(0, accuracy=0.5, ari=0.25, clusters=4), made(3, accuracy=1, ari=None, clusters=2)])
-    assert runs.values() == {0: 50.0, 3: 100} and runs.percent() == [50.0, 100]
+    assert runs.values() == {0: 50.0, 3: 100} and runs.percent() == [50.0, 100] and runs.rounds == 7
     assert runs.values("ari") == {0: 0.25}  # a run without the number is left out
     assert runs.values("clusters") == {0: 4, 3: 2} and runs.values("nmi") == {}
-    assert runs.rounds == 7 and Measured([made()]).rounds == 7
 
 
-def test_settled_is_the_last_round_in_which_anybody_moved():
+def test_what_is_computed_of_a_run():
+    """The last round with a move; clusters with a tenth of the clients or more; the last layer's weight."""
     wandering = made(1, [(1, 5), (2, 0), (3, 2), (4, 0)])
     assert Measured([wandering, made(2, [(1, 0), (2, 0)])]).values("settled") == {1: 3, 2: 0}
-
-
-def test_main_clusters_hold_a_tenth_of_the_clients_or_more():
     sizes = [60, 10, 9, 9, 9, 3], [181, 19], [90, 10]
     found = Measured([*(made(seed, sizes=own) for seed, own in enumerate(sizes)), made(3)])
     assert found.values("main_clusters") == {0: 2, 1: 1, 2: 2}  # the last has no clusters
-
-
-def test_the_weight_of_residuals_is_that_of_the_last_layer():
-    found = Measured([made(0, lam=[1.5, 0.25]), made(3, lam=[2.0]), made(4)])
-    assert found.values("lam") == {0: 0.25, 3: 2.0}
+    assert Measured([made(0, lam=[1.5, 0.25]), made(3, lam=[2.0]), made(4)]).values("lam") == {0: 0.25, 3: 2.0}
 
 
 def test_a_number_has_two_decimals_its_spread_and_a_sign_where_asked():
@@ -70,18 +63,20 @@ def test_only_records_of_the_label_and_of_its_present_configuration_count(tmp_pa
     assert results.problems(tmp_path) == []
     assert measured.measured(P, "ifca", tmp_path).values() == {0: pytest.approx(80), 1: pytest.approx(90)}
     assert measured.measured(P, "cfl", tmp_path) is None
-    assert measured.cell(f"{P}/ifca", tmp_path)[0] == measured.measured(P, "ifca", tmp_path).values()
+    assert measured.cell(f"{P}/ifca", tmp_path).values == measured.measured(P, "ifca", tmp_path).values()
 
 
 def test_a_cell_is_a_protocol_a_label_and_a_metric(tmp_path):
     record(tmp_path, P, "ifca", 0, accuracy=0.8, ari=0.5)
-    values, runs = measured.cell(f"{P}/ifca/ari", tmp_path)
-    assert values == {0: 0.5} and [run["label"] for run in runs] == ["ifca"]
-    assert measured.cell(f"{P}/cfl", tmp_path) == ({}, [])
-    with pytest.raises(ValueError, match=r"^protocol = 'mdicfl': must be one of "):
-        measured.cell("mdicfl/ifca", tmp_path)
-    with pytest.raises(ValueError, match=r"^label = 'ifka': must be one of .*the nearest is ifca"):
-        measured.cell(f"{P}/ifka", tmp_path)
+    record(tmp_path, P, "ifca", 1, accuracy=0.1, ari=0.25, diverged=True)
+    found = measured.cell(f"{P}/ifca/ari", tmp_path)
+    assert found.values == {0: 0.5, 1: 0.25} and [run["label"] for run in found.runs] == ["ifca", "ifca"]
+    assert found.gone == {1} and found.steady == {0: 0.5}
+    assert measured.cell(f"{P}/cfl", tmp_path) == measured.Cell([], {})
+    for wrong, told in (("mdicfl/ifca", "protocol = 'mdicfl'"), (f"{P}/ifka", "label = 'ifka'"),
+                        (f"{P}/ifca/arri", "metric = 'arri'")):  # fmt: skip
+        with pytest.raises(ValueError, match=f"^{told}: must be one of "):
+            measured.cell(wrong, tmp_path)
 
 
 def test_whoever_never_trains_must_be_as_many_as_the_protocol_says(tmp_path):

@@ -157,14 +157,6 @@ def test_names_of_clusters_do_not_matter(pairs, names):
     assert metrics.cluster_sizes(a) == metrics.cluster_sizes(renamed)
 
 
-@given(assignments)
-def test_moved_is_symmetric_and_never_more_than_the_names_say(pairs):
-    a, b = np.array(pairs).T
-    known = (a >= 0) & (b >= 0)
-    assert metrics.moved(a, b) == metrics.moved(b, a)
-    assert 0 <= metrics.moved(a, b) <= (a != b)[known].sum()
-
-
 def test_moved_by_hand():
     assert metrics.moved([0, 0, 1, 1, 2], [2, 2, 0, 1, 1]) == 1  # 0->2, 1->0, 2->1; the fourth client moved
     assert metrics.moved([0, 0, 0, 1, 1], [0, 0, 0, 0, 0]) == 2  # a merger moves the smaller cluster
@@ -197,19 +189,6 @@ def test_paired_difference_by_hand():
     assert got == pytest.approx({"mean": 2, "low": 2 - half, "high": 2 + half, "n": 3})
     one = metrics.paired_difference([2.0], [1.5])
     assert one["mean"] == 0.5 and math.isnan(one["low"]) and math.isnan(one["high"])
-
-
-def test_scalars_are_plain_python():
-    assign = np.array([0, 0, 1])
-    scalars = [
-        metrics.accuracy(CONFUSION), metrics.accuracy_under(CONFUSION, [1] * 3),
-        metrics.macro_f1(CONFUSION),
-        metrics.ari(assign, assign), metrics.nmi(assign, assign), metrics.entropy([1, 2]),
-        metrics.largest_share([1, 2]), *metrics.summary([0.1, 0.2], [1, 2]).values(),
-    ]  # fmt: skip
-    assert {type(v) for v in scalars} == {float}
-    assert {type(v) for v in [metrics.moved(assign, assign), *metrics.cluster_sizes(assign)]} == {int}
-    assert {type(v) for v in metrics.paired_difference([1, 2], [3, 4]).values()} == {float, int}
 
 
 @pytest.mark.parametrize(("call", "message"), [

@@ -129,10 +129,3 @@ def test_whatever_runs_for_ever_or_cannot_be_imported_is_noticed(tmp_path):
     code = f"import mutate\nfor n, ok, noticed, _ in mutate.run({jobs!r}, 1): print(n, ok, noticed, sep='|')"
     lines = python(tmp_path, "-c", code).stdout.splitlines()
     assert lines == ["0|False|CPU time limit exceeded", "1|False|test_line.py", "2|True|status 0"]
-
-
-def test_a_name_that_no_file_has_is_refused(tmp_path):
-    done = report(tmp_path, "--all", "nonsense")
-    assert done.returncode == 2 and not done.stdout
-    allowed = ", ".join(sorted(["line", "short", tmp_path.name]))
-    assert done.stderr.endswith(f"error: no file or folder of plan.yaml is called nonsense; there are {allowed}\n")

@@ -81,17 +81,6 @@ def test_the_device_computes_and_counts(operation):
         assert found.cpu().tolist() == numbers
 
 
-def test_a_mask_may_be_set_to_one_number_without_waiting():
-    with gpu() as device:
-        one, two = there(3), there(3)
-        device.transfers.clear()
-        one[one > 1] = 0.0
-        assert device.transfers.total() == 0
-        two[two > 1] = one[:2]
-        assert device.transfers.total() == 1
-        assert (one.tolist(), two.tolist()) == ([1, 0, 0], [1, 1, 0])
-
-
 def test_modules_move_copy_and_train_there():
     torch.manual_seed(0)
     usual = nn.Sequential(nn.Conv2d(1, 2, 3), nn.BatchNorm2d(2), nn.Flatten(), nn.Linear(8, 3)).double()

@@ -40,7 +40,7 @@ def test_the_digits_are_the_digits(digits):
 
 def test_too_few_pictures_of_a_label_are_refused(tmp_path, digits):
     np.savez(tmp_path / "few.npz", x=np.zeros((10, 8, 8), np.uint8), y=np.arange(10), train=np.ones(10, bool))
-    with pytest.raises(ValueError, match=r"pictures of label 0 = 1: must be at least \d+ pictures of label 0"):
+    with pytest.raises(ValueError, match=r"pictures of label 0 = 0: must be at least \d+ pictures of label 0"):
         sample.pictures(str(tmp_path / "few.npz"))
 
 

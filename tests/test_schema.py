@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from cflkit.workbook import console, places, strict
-from cflkit.workbook.claims import schema
+from cflkit.workbook.claims import ledger, schema, verdicts
 
 REAL = Path(__file__).resolve().parents[1] / "book" / "papers"
 PROTOCOL = {
@@ -38,38 +38,48 @@ def write(folder, protocol=PROTOCOL, table=TABLE, claim=CLAIM, outer=None):
         (folder / f"{name}.yaml").write_text(yaml.safe_dump(content | (outer or {}).get(name, {})))
 
 
+def read(folder):
+    """Everything that is asked of the files of the papers."""
+    schema.protocols(), [*ledger.rows("t", folder)], verdicts.verdicts("stocfl", folder)
+
+
 def test_the_real_files_are_as_declared():
     assert len(schema.protocols()) > 50 and len(schema.tables()) > 50
     ids = [claim["id"] for found in schema.claims().values() for claim in found]
     assert len(ids) == len(set(ids)) and set(schema.claims()) == set(schema.CHAPTERS)
     chosen = {name for name, table in schema.tables().items() if table["protocol"].endswith("_tune")}
-    fewest = {name: table["seeds"] for name, table in schema.tables().items() if name not in chosen}
-    assert min(fewest.values()) >= 3  # or nothing could be decided
+    assert min(table["seeds"] for name, table in schema.tables().items() if name not in chosen) >= 3
     assert "_tune/" not in str(schema.claims())  # a choice of weights decides no claim
     for claim in chain.from_iterable(schema.claims().values()):
         rules = {schema.kind_of(part) for part in claim.get("parts", {}).values()}
-        of_print = bool(rules) and all(rule.startswith("printed") for rule in rules)
-        assert (claim.get("kind") == "print") == of_print, claim["id"]
+        assert (claim.get("kind") == "print") == (rules == {"printed_more"}), claim["id"]
         assert ("ratio" not in rules) or claim.get("kind") == "arithmetic", claim["id"]
     assert all(sum(claim.get("main", False) for claim in found) == 1 for found in schema.claims().values())
-    assert {one["claim"] for one in schema.corrections()} <= set(ids)
+    assert {one["claim"] for one in schema.corrections()} <= set(ids) and isinstance(schema.rules_since(), date)
 
 
 def test_a_whole_one_passes(folder):
     write(folder)
-    assert list(schema.protocols()) == ["toy"] and list(schema.tables()) == ["t"] and schema.claims()["stocfl"]
+    read(folder)
 
 
-def _set(given, path, value):
+def changed(given, path, value):
     """A copy in which one place is another; without it if the value is None."""
     first, *rest = path.split(".")
-    inner = _set(given.get(first, {}), ".".join(rest), value) if rest else value
+    inner = changed(given.get(first, {}), ".".join(rest), value) if rest else value
     return {k: v for k, v in ({**given, first: inner}).items() if v is not None}
 
 
-@pytest.mark.parametrize(
-    "path, value, told",
-    [
+def refused(folder, told):
+    strict.read.cache_clear()
+    with pytest.raises(ValueError, match=f"^{told}") as error:
+        read(folder)
+    assert "\n" not in str(error.value)
+
+
+SEARCH = {"reading": "x", "label": "a", "found": {}}
+MALFORMED = {
+    "protocol": ("protocols.yaml, toy", PROTOCOL, [
         ("participaton", 0.1, r"key = 'participaton': must be one of .*the nearest is participation"),
         ("cost", None, "cost = None: must be given"),
         ("cost.each", [1, 0], r"cost of each = \[1, 0\]: must be a sequence, each a finite number, greater than 0"),
@@ -90,22 +100,13 @@ def _set(given, path, value):
         ("methods", {}, "methods = {}: must be at least one label"),
         ("methods.a", "fedavg", "methods, a: entry = 'fedavg': must be a mapping"),
         ("assumed", [{"score": "own"}], r"assumed = .*must be a sequence, each a text"),
-        ("assumed", [], r"assumed = \[\]: must be at least one line"),
+        ("assumed", [], r"assumed = \[\]: must be a sequence, each a text, not empty"),
         ("paper", "ifca", "paper = 'ifca': must be one of"),
         ("since", None, "since = None: must be given"),
-        ("search", [{"reading": "x", "label": "a", "found": {}, "chosen": True}],
-         "search: chosen = True: must be a text"),
-        ("search", [{"reading": "x", "label": "a", "found": {}}], "readings that were chosen = 0: must be one"),
-    ],
-)
-def test_a_malformed_protocol_gets_one_line(path, value, told, folder):
-    write(folder, protocol=_set(PROTOCOL, path, value))
-    _refused(schema.protocols, rf"protocols.yaml, toy: {told}")
-
-
-@pytest.mark.parametrize(
-    "path, value, told",
-    [
+        ("search", [SEARCH | {"chosen": True}], "search: chosen = True: must be a text"),
+        ("search", [SEARCH], "readings that were chosen = 0: must be one"),
+    ]),
+    "table": ("tables.yaml, t", TABLE, [
         ("protocl", "toy", r"key = 'protocl': .*the nearest is protocol"),
         ("protocol", "toyy", r"protocol = 'toyy': .*the nearest is toy"),
         ("metric", "acuracy", "metric = 'acuracy': must be one of accuracy"),
@@ -113,111 +114,76 @@ def test_a_malformed_protocol_gets_one_line(path, value, told, folder):
         ("seeds", 0, r"seeds = 0: must be an integer, in \[1, 10\]"),
         ("tolerance", -1, "tolerance = -1: must be a finite number, 0 or more"),
         ("where.tabel", "Table 1", r"where: field = 'tabel': .*the nearest is table"),
-        ("rows.A.label", "c", r"rows, A: label = 'c': must be one of a, b"),
+        ("rows.A.label", "c", r"label = 'c': must be one of a, b"),
         ("rows.A.modell", "personal", r"rows, A: key = 'modell': .*the nearest is model"),
         ("rows.A.model", "own", "rows, A: model = 'own': must be one of personal, global, unseen"),
         ("rows.A.printed", {"method": "Nobody"}, "rows, A: where = .*must be fields of at least one entry"),
         ("rows.A.printed", {"method": "IFCA"}, "rows, A: printed = .*must be fields of exactly one printed number"),
         ("rows.A", "a", "rows, A: entry = 'a': must be a mapping"),
-    ],
-)
-def test_a_malformed_table_gets_one_line(path, value, told, folder):
-    write(folder, table=_set(TABLE, path, value))
-    _refused(schema.tables, rf"tables.yaml, t: {told}")
-
-
-@pytest.mark.parametrize(
-    "path, value, told",
-    [
+    ]),
+    "claim": ("claims.yaml(, stocfl)?", CLAIM, [
         ("sais", "x", r"key = 'sais': .*the nearest is says"),
         ("quote", None, "quote = None: must be given"),
         ("since", "today", "since = 'today': must be of type date"),
         ("parts", None, "parts = .*must be given, or 'untested'"),
         ("lead", "m", "number = 'm': must be one of n"),
         ("numbers.n", {"method": "Nobody"}, "numbers, n: where = .*must be fields of at least one entry"),
-        (
-            "numbers.n",
-            [{"method": "FedAvg"}, {"method": "IFCA"}],
-            "numbers, n: numbers = .*must be as many on both",
-        ),
-        ("parts.p", {"mre": ["toy/a", "toy/b"]}, "parts, p: test = 'mre': must be .*the nearest is more"),
-        (
-            "parts.p",
-            {"more": ["toy/a", "toy/b"], "near": ["toy/a", "toy/b"]},
-            "parts, p: test = .*must be a single one",
-        ),
+        ("numbers.n", [{"method": "FedAvg"}, {"method": "IFCA"}], "numbers, n: numbers = .*must be as many on"),
+        ("parts.p", {"mre": ["toy/a", "toy/b"]}, "parts, p: key = 'mre': must be .*the nearest is more"),
+        ("parts.p", {"more": ["toy/a", "toy/b"], "near": ["toy/a", "toy/b"]}, "parts, p: rule = .*must be a sin"),
         ("parts.p.more", ["toy/a"], r"parts, p: more = \['toy/a'\]: must be a list of 2"),
-        ("parts.p.more", ["toy/a", "toy/c"], "parts, p: label = 'c': must be one of a, b"),
-        ("parts.p.more", ["toyy/a", "toy/b"], "parts, p: protocol = 'toyy': .*the nearest is toy"),
-        ("parts.p.more", ["toy/a/accurcy", "toy/b"], "parts, p: metric = 'accurcy': .*the nearest is accuracy"),
-        ("parts.p.more", [1, "toy/b"], "parts, p: cell = 1: must be a text"),
-        ("parts.p.within", 1, "parts, p: key = 'within': must be one of more, by"),
+        ("parts.p.more", ["toy/a", "toy/c"], "p: label = 'c': must be one of a, b"),
+        ("parts.p.more", ["toyy/a", "toy/b"], "protocol = 'toyy': .*the nearest is toy"),
+        ("parts.p.more", ["toy/a/accurcy", "toy/b"], "p: metric = 'accurcy': .*the nearest is accuracy"),
+        ("parts.p.more", ["toy", "toy/b"], "p: label = '': must be one of a, b"),
+        ("parts.p.within", 1, "parts, p: key = 'within': must be one of more, by, lead"),
         ("parts.p.by", "1", "parts, p: by = '1': must be a finite number"),
-        ("parts.p", {"ratio": ["toy/a", "toy/b"]}, "parts, p: key = 'to': must be there"),
-        (
-            "parts.p",
-            {"near": ["toy/a", "m"], "within": 1},
-            "parts, p: number = 'm': must be one of n",
-        ),
-        ("parts.p", {"printed_more": ["n", "m"]}, "parts, p: number = 'm': must be one of n"),
+        ("parts.p", {"ratio": ["toy/a", "toy/b"]}, "parts, p: to = None: must be given"),
+        ("parts.p", {"near": ["toy/a", "m"], "within": 1}, "p: number = 'm': must be one of n"),
         ("parts.p", "toy/a", "parts, p: entry = 'toy/a': must be a mapping"),
         ("main", "yes", "main = 'yes': must be True or False"),
-    ],
-)
-def test_a_malformed_claim_gets_one_line(path, value, told, folder):
-    write(folder, claim=_set(CLAIM, path, value))
-    _refused(schema.claims, rf"claims.yaml, c: {told}")
+    ]),
+}  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "file, outer, told",
-    [
-        ("protocols", {"protcols": {}}, "protocols.yaml: key = 'protcols': .*the nearest is protocols"),
-        ("protocols", {"protocols": []}, r"protocols.yaml: protocols = \[\]: must be of type dict"),
-        (
-            "tables",
-            {"left_out": [{"paper": "stocfl", "item": "i"}]},
-            "tables.yaml, left_out, i: because = None: must be given",
-        ),
-        ("tables", {"left_out": ["x"]}, "tables.yaml, left_out, x: entry = 'x': must be a mapping"),
-        ("claims", {"stoclf": []}, "claims.yaml: key = 'stoclf': .*the nearest is stocfl"),
-        ("claims", {"gates": {"toi": "none"}}, "claims.yaml, gates, toi: protocol = 'toi': .*the nearest is toy"),
-        (
-            "claims",
-            {"gates": {"toy": {"baseline": "a"}}},
-            "claims.yaml, gates, toy: classes = None: must be given",
-        ),
-        ("claims", {"gates": {}}, "claims.yaml, c: gate of protocol = 'toy': must be one of"),
-        ("claims", {"rules_since": "now"}, "claims.yaml: rules_since = 'now': must be of type date"),
-    ],
-)
-def test_a_malformed_file_gets_one_line(file, outer, told, folder):
-    write(folder, outer={file: outer})
-    _refused(getattr(schema, file), told)
+@pytest.mark.parametrize(("what", "path", "value", "told"), [
+    (what, *one) for what, (_, _, every) in MALFORMED.items() for one in every])  # fmt: skip
+def test_a_malformed_entry_gets_one_line(what, path, value, told, folder):
+    place, whole, _ = MALFORMED[what]
+    write(folder, **{what: changed(whole, path, value)})
+    refused(folder, f"{place}.*{told}")
 
 
-@pytest.mark.parametrize(
-    "text, told",
-    [
-        ("protocols: {toy: {}, toy: {}}\n", "protocols.yaml: the key 'toy' stands twice"),
-        ("protocols: [1\n", "protocols.yaml: while parsing"),
-        ("- 1\n", r"protocols.yaml = \[1\]: must be a mapping"),
-        ("", "protocols.yaml = None: must be a mapping"),
-        ("{}\n", "protocols.yaml: key = 'protocols': must be there"),
-        ("protocols: {toy: 3}\n", "protocols.yaml, toy: entry = 3: must be a mapping"),
-    ],
-)
+@pytest.mark.parametrize(("outer", "told"), [
+    ({"protocols": {"protcols": {}}}, "protocols.yaml: key = 'protcols': .*the nearest is protocols"),
+    ({"protocols": {"protocols": []}}, r"protocols.yaml: protocols = \[\]: must be of type dict"),
+    ({"tables": {"left_out": [{"paper": "stocfl", "item": "i"}]}},
+     "tables.yaml, left_out, 1: because = None: must be given"),
+    ({"tables": {"left_out": ["x"]}}, "tables.yaml, left_out, 1: entry = 'x': must be a mapping"),
+    ({"claims": {"stoclf": []}}, "claims.yaml: key = 'stoclf': .*the nearest is stocfl"),
+    ({"claims": {"gates": {"toi": "none"}}}, "claims.yaml: protocol = 'toi': .*the nearest is toy"),
+    ({"claims": {"gates": {"toy": {"baseline": "a"}}}}, "claims.yaml, gates, toy: classes = None: must be given"),
+    ({"claims": {"gates": {}}}, "claims.yaml: gate of protocol = 'toy': must be one of"),
+    ({"claims": {"rules_since": "now"}}, "claims.yaml: rules_since = 'now': must be of type date"),
+    ({"claims": {"stocfl": [CLAIM, CLAIM]}}, "claims.yaml: id = 'c': must be there once"),
+])  # fmt: skip
+def test_a_malformed_file_gets_one_line(outer, told, folder):
+    write(folder, outer=outer)
+    refused(folder, told)
+
+
+@pytest.mark.parametrize("text, told", [
+    ("protocols: {toy: {}, toy: {}}\n", "protocols.yaml: the key 'toy' stands twice"),
+    ("protocols: [1\n", "protocols.yaml: while parsing"),
+    ("- 1\n", r"protocols.yaml = \[1\]: must be a mapping"),
+    ("", "protocols.yaml = None: must be a mapping"),
+    ("{}\n", "protocols.yaml: key = 'protocols': must be there"),
+    ("protocols: {toy: 3}\n", "protocols.yaml, toy: entry = 3: must be a mapping"),
+])  # fmt: skip
 def test_what_is_no_yaml_gets_one_line(text, told, folder):
     write(folder)
     (folder / "protocols.yaml").write_text(text)
-    _refused(schema.protocols, told)
-
-
-def _refused(read, told):
-    strict.read.cache_clear()
-    with pytest.raises(ValueError, match=f"^{told}") as error:
-        read()
-    assert "\n" not in str(error.value)
+    refused(folder, told)
 
 
 @pytest.mark.parametrize("command", [

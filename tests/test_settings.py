@@ -252,11 +252,3 @@ def test_debugging_reaches_clients_one_by_one_in_one_thread(four):
     run.network(1, None).call(torch.arange(4), lambda down, memory, data, local: reached.append(len(data)) or {})
     assert reached == [1, 1, 1, 1] and run.workers == 1
     assert tiny.simulation(Told(), four, workers=2).workers == 2
-
-
-def test_models_are_quickened_and_looked_after(four, monkeypatch):
-    asked = []
-    monkeypatch.setattr(fast, "quick", lambda module: asked.append("quick") or module)
-    monkeypatch.setattr(fast, "look", lambda model, shape: asked.append("look"))
-    tiny.simulation(FedAvg(), four)
-    assert {"quick", "look"} == set(asked)

@@ -23,7 +23,7 @@ from sklearn import metrics
 from torch import nn
 
 from cflkit import SGD, federation, images, rng, simulate
-from cflkit.checks import Checked, Count, enough_memory, plain
+from cflkit.checks import enough_memory, plain
 from cflkit.engine.simulation import Simulation
 from cflkit.methods import IFCA, Ditto, FedAvg, FedProx, LocalOnly, StoCFL
 from cflkit.models import build
@@ -398,18 +398,6 @@ def test_what_looks_like_a_half_is_a_half(half):
                                    np.array([0.5]), np.timedelta64(5, "s"), None, 1e31])  # fmt: skip
 def test_what_is_no_number_is_refused_as_a_rate(value):
     assert str(refusal(SGD, lr=value)).startswith("lr = ")
-
-
-def test_a_text_and_a_truth_value_are_pythons_own():
-    @dataclass(frozen=True)
-    class Thing(Checked):
-        on: bool
-        name: str
-        many: tuple[Count, ...]
-
-    made = Thing(np.bool_(True), np.str_("a"), (np.int8(1), torch.tensor(2)))
-    assert json.dumps([made.on, made.name, made.many]) == '[true, "a", [1, 2]]' and type(made.name) is str
-    assert type(SGD(0.1, nesterov=np.False_).nesterov) is bool
 
 
 # ---------------------------------------------------------------------- 4. pixels and labels

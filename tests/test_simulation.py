@@ -1,6 +1,5 @@
 """Rounds: who takes part, what is recorded, and what may not change a result."""
 
-import json
 
 import numpy as np
 import pandas as pd
@@ -11,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from cflkit import federation, metrics
+from cflkit import metrics
 from cflkit.engine.sgd import SGD
 from cflkit.engine.simulation import History, Simulation, fitting, schedule, simulate
 from cflkit.methods import (
@@ -262,10 +261,3 @@ def test_on_a_gpu_as_many_clients_as_fit_are_trained_together(clients, chunk, mo
     free = 2 * clients * (10 * task.size + 3 * 100) * 4
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (free, 2 * free))
     assert fitting(task, 100) == chunk
-
-
-def test_a_federation_rebuilt_from_its_configuration_runs_the_same(fed, settings_of_a_run):
-    part = fed.subset([3, 1, 8, 11])
-    again = federation.build(json.loads(json.dumps(part.config)))
-    a, b = (simulate(FedAvg(), f, **settings_of_a_run) for f in (part, again))
-    assert bits(a.server) == bits(b.server) and a.rounds == b.rounds

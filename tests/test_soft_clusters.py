@@ -7,7 +7,7 @@ from every import remembered
 from test_other_baselines import CLIENTS, MINIBATCH, SIZES, N, average, close, tiny_fed
 from tiny import federation, network, run, simulation
 
-from cflkit import methods, rng
+from cflkit import rng
 from cflkit.engine.memory import Memory
 from cflkit.engine.sgd import SGD
 from cflkit.methods import PACFL, FedAvg, FedEM, FedRC, FedSoft, LocalOnly
@@ -280,18 +280,3 @@ def test_newcomers_join_the_cluster_that_is_nearest_as_the_linkage_measures():
         served = rig.method.serve(never.server, torch.arange(4), rig.network(9, Memory()))
         assert served.index.tolist() == [0, 0, 1, joins]
         assert never.server["assign"].tolist() == [0, 0, 1, -1]
-
-
-@pytest.mark.parametrize(
-    ("name", "parameters", "line"),
-    [
-        ("fedem", {"k": 0}, "k = 0: must be an integer, 1 or more"),
-        ("fedsoft", {"sigma": 0.0}, "sigma = 0.0: must be a finite number, in (0, 1]"),
-        ("fedsoft", {"draw": 1.5}, "draw = 1.5: must be a finite number, in (0, 1]"),
-        ("pacfl", {"beta": -1.0}, "beta = -1.0: must be a finite number, 0 or more"),
-    ],
-)
-def test_bad_parameters_get_one_clear_line(name, parameters, line):
-    with pytest.raises(ValueError) as error:
-        methods.get(name, **parameters)
-    assert str(error.value) == line

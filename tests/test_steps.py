@@ -71,6 +71,7 @@ def test_drawn_twice_it_is_the_same(name, made):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_history_is_made_again_to_the_last_digit(name, tmp_path):
     histories.save(name, tmp_path)

@@ -116,16 +116,6 @@ def test_lean_training_is_plain_sgd(name, ragged):
     check()
 
 
-def test_starts_may_be_shared_stacked_or_picked(ragged):
-    fed, model = ragged(3, 4, 5), flat("mlp8")
-    data, train = held(fed, model), local(model, SGD(0.1)).sgd
-    table = vectors(model, 2, 0)
-    picked = train(Pick(table, torch.tensor([1, 0, 1])), data)
-    assert torch.equal(picked, train(table[[1, 0, 1]], data))
-    assert torch.equal(picked[1], train(table[0], data)[1])
-    assert torch.equal(table, vectors(model, 2, 0))  # training left the starts alone
-
-
 # ---------------------------------------------------------------------- the stacked path is the lean one
 @pytest.mark.parametrize("name", ["mlp8", "lenet", NormedByBatch])
 def test_stacked_training_is_lean_training(name, ragged):

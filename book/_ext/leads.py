@@ -14,7 +14,7 @@ from docutils import nodes
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 
 from cflkit.workbook import places, strict
-from cflkit.workbook.claims import findings, verdicts
+from cflkit.workbook.claims import findings, schema, verdicts
 
 FILE = places.BOOK / "leads.yaml"
 FROM, TO = -7, 10  # points of accuracy that the picture spans
@@ -71,11 +71,11 @@ def leads() -> dict[str, Lead]:
 
 
 def measured(how: str, ours: str, other: str, judged: dict) -> Run:
-    """A run as the ledger judges it; one that it does not judge holds or fails by its interval."""
+    """A run as the ledger judges it; in a set-up like the paper's others hold or fail by their interval."""
     if part := judged.get((ours, other)):
         return Run(how, part.mean, part.low, part.high, part.word)
-    gap = findings.gap(ours, other)
-    word = "held" if gap["low"] > 0 else "failed" if gap["high"] < 0 else "open"
+    gap, unlike = findings.gap(ours, other), schema.gate(ours.partition("/")[0]).get("unlike")
+    word = "open" if unlike else "held" if gap["low"] > 0 else "failed" if gap["high"] < 0 else "open"
     return Run(how, gap["mean"], gap["low"], gap["high"], word)
 
 

@@ -3,14 +3,16 @@
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 from torch import Tensor, nn
 
 from cflkit.checks import require
 from cflkit.engine.memory import Memory, writing
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 @dataclass
@@ -75,8 +77,10 @@ class History:
         """The last round's row, which is what gets reported."""
         return self.rounds[-1]
 
-    def frame(self) -> pd.DataFrame:
+    def frame(self) -> "pd.DataFrame":
         """The rounds as a table, indexed by round."""
+        import pandas as pd  # which most runs do without
+
         return pd.DataFrame(self.rounds).set_index("round")
 
     def to_csv(self, path: str | Path) -> None:

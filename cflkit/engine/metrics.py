@@ -10,10 +10,8 @@ import math
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy import special
 from scipy.optimize import linear_sum_assignment
-from scipy.stats import t
-from sklearn.metrics import adjusted_rand_score, normalized_mutual_info_score
-from sklearn.metrics.cluster import contingency_matrix
 
 from cflkit.checks import require
 
@@ -139,6 +137,8 @@ def ari(assign: ArrayLike, truth: ArrayLike) -> float:
         In [-0.5, 1]; NaN if fewer than two clients are known.
     """
     a, b = _known(assign, truth)
+    from sklearn.metrics import adjusted_rand_score  # takes as long to import as PyTorch
+
     return float(adjusted_rand_score(b, a)) if len(a) > 1 else math.nan
 
 
@@ -157,6 +157,8 @@ def nmi(assign: ArrayLike, truth: ArrayLike) -> float:
         many small clusters score well above 0.
     """
     a, b = _known(assign, truth)
+    from sklearn.metrics import normalized_mutual_info_score
+
     return float(normalized_mutual_info_score(b, a)) if len(a) > 1 else math.nan
 
 
@@ -179,6 +181,8 @@ def moved(before: ArrayLike, after: ArrayLike) -> int:
     a, b = _known(before, after)
     if not len(a):
         return 0
+    from sklearn.metrics.cluster import contingency_matrix
+
     shared = contingency_matrix(a, b)
     return int(len(a) - shared[linear_sum_assignment(shared, maximize=True)].sum())
 
@@ -260,7 +264,7 @@ def paired_difference(a: ArrayLike, b: ArrayLike) -> dict[str, float]:
     x, y = np.asarray(a, dtype=float), np.asarray(b)
     require(x.shape == y.shape, "b.shape", y.shape, f"{x.shape}, the same seeds as a")
     over = spread(x - y)
-    half = float(t.ppf(0.975, over["n"] - 1)) * over["std"] / math.sqrt(over["n"])
+    half = float(special.stdtrit(over["n"] - 1, 0.975)) * over["std"] / math.sqrt(over["n"])
     return {"mean": over["mean"], "low": over["mean"] - half, "high": over["mean"] + half, "n": over["n"]}
 
 

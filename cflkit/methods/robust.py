@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import Annotated
 
 import torch
-from sklearn.cluster import kmeans_plusplus
 from torch import Tensor
 
 from cflkit.checks import Count, Range
@@ -39,6 +38,8 @@ class Robust(Clustered):
     name = "robust"
 
     def start(self, net):
+        from sklearn.cluster import kmeans_plusplus  # takes longer to import than PyTorch, and few methods need it
+
         initial = net.task.init()[0]
         up = net.call(torch.arange(net.task.clients), self.client, down={"model": initial})
         points = finite(up["model"].dense(), net)

@@ -49,11 +49,8 @@ class _Help(argparse.Action):
 def main(argv: list[str] | None = None) -> int:
     """Run the program on these arguments, or on those of the process.
 
-    Returns
-    -------
-    int
-        0 if all is well, also when a budget has run out; 1 if a notebook or one of several runs fails; 2 for bad
-        input, after one line on standard error; 130 when interrupted.
+    Returns 0 if all is well, also when a budget has run out; 1 if a notebook or one of several runs fails; 2 for
+    bad input, after one line on standard error; 130 when interrupted.
     """
     argv = sys.argv[1:] if argv is None else argv
     options = argparse.Namespace(interrupted="")
@@ -65,8 +62,6 @@ def main(argv: list[str] | None = None) -> int:
         if strange:
             hint = "; a parameter is written -p NAME=VALUE" * hasattr(options, "given")
             options.parser.error(f"unrecognized arguments: {' '.join(strange)}{hint}")
-        if options.of_the_book:
-            places.need_book()
         return options.do(options) or 0
     except BrokenPipeError:  # the reader of a pipe has seen enough
         return 0
@@ -84,7 +79,7 @@ def main(argv: list[str] | None = None) -> int:
 
 
 def _status(error: Exception) -> int | None:
-    """What the program ends with after an error that is told in one line; None for a mistake of its own."""
+    """What the program ends with after an error that is told in one line; None for a mistake of ours."""
     from tarfile import TarError
     from zipfile import BadZipFile
 
@@ -108,7 +103,8 @@ def parser() -> argparse.ArgumentParser:
 
     def add(name: str, do, help: str, **more) -> Parser:
         command = commands.add_parser(name, help=help, description=f"{help[0].upper()}{help[1:]}.")
-        command.set_defaults(**{"do": do, "parser": command, "of_the_book": False, "interrupted": ""} | more)
+        usual = {"interrupted": "", "device": "cpu", "workers": 1}
+        command.set_defaults(do=do, parser=command, **usual | more)
         return command
 
     command = add("run", _run, "run a chapter with other parameters", more=_of_chapter)
@@ -121,7 +117,7 @@ def parser() -> argparse.ArgumentParser:
                      f"       {command.prog} --protocol PROTOCOL [LABEL ...] [-p NAME=VALUE] ...")  # fmt: skip
     command.add_argument("name", nargs="*", metavar="METHOD", help="a name from `cflkit list methods`, or a method "
                          "of your own, as FILE.py:CLASS; `--help` after it lists its parameters; with --protocol "
-                         "methods of it, or all, or your own")  # fmt: skip
+                         "methods of it, or all")  # fmt: skip
     command.add_argument("--protocol", help="a name from `cflkit list protocols`: run it, or change it by -p")
     command.add_argument("--on", metavar="BUILDER", help="how data is divided (default: rotated)")
     command.add_argument("--images", metavar="NAME", help="a name from `cflkit data`, several with commas, or "
@@ -134,8 +130,7 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--checkpoint", type=Path, metavar="FOLDER",
                          help="keep the run here, also when it has ended, to go on with more rounds")  # fmt: skip
     command.add_argument("--again", action="store_true", help="run again what has a record, and overwrite it")
-    command = add("reproduce", _reproduce, "run what a table lacks, cheapest first", of_the_book=True,
-                  interrupted=GOES_ON)  # fmt: skip
+    command = add("reproduce", _reproduce, "run what a table lacks, cheapest first", interrupted=GOES_ON)
     command.add_argument("table", help="a name from `cflkit results --ledger`")
     command.add_argument("--seeds", type=typed.seeds, help="such as 0-4 or 0,2; by default what the table wants")
     command.add_argument("--out", type=Path, default=places.RESULTS, help="folder for run records")
@@ -150,9 +145,8 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--format", choices=("text", "csv", "latex"), default="text", help="of a table")
     command.add_argument("--delete", action="store_true", help="delete the runs of these names")
     command.add_argument("--out", type=Path, help="folder of the runs (default: runs; book/results for --ledger)")
-    command = add("data", _data, "list data sets, or download and verify them")
+    command = add("data", _data, "list data sets, or download (to $CFLKIT_DATA, or ~/.cache/cflkit) and verify")
     command.add_argument("name", nargs="*", help="download these; without one, all are listed with their state")
-    command.add_argument("--root", type=Path, help="folder for data; by default $CFLKIT_DATA, or ~/.cache/cflkit")
     command = add("list", _list, "list methods, ways to divide data, chapters, and experiments")
     command.add_argument("what", nargs="?", choices=("methods", "builders", "chapters", "protocols"),
                          help="one of these, with more of each")  # fmt: skip
@@ -161,7 +155,7 @@ def parser() -> argparse.ArgumentParser:
                          ".ipynb (default: every notebook and page of the book)")  # fmt: skip
     command = add("refresh", _refresh, "run notebooks again and store what they print")
     command.add_argument("notebook", nargs="+", type=Path, help="the path of a notebook")
-    add("pages", _pages, "write the book's tables and verdicts from the run records", of_the_book=True)
+    add("pages", _pages, "write the book's tables and verdicts from the run records")
     return top
 
 
@@ -204,16 +198,15 @@ def _run(options) -> int:
 
 
 def _simulate(options) -> int:
-    from cflkit.workbook.chapters import sweep
-    from cflkit.workbook.runs import protocols, run
+    from cflkit.workbook.chapters import compare, sweep
 
-    make, given, seeds = _maker(options), typed.lists(options.given), options.seeds or [0]
-    own = bool(options.protocol) and not given and not any(map(protocols.own, options.name))
+    bases, given, seeds = _bases(options), typed.lists(options.given), options.seeds or [0]
+    own = bool(options.protocol) and not given and not any(base.source for base in bases)
     out = options.out or (places.RESULTS if own else places.RUNS)
-    alone = len(options.name) == len(seeds) == 1 and all(len(texts) == 1 for texts in given.values())
+    alone = len(bases) == len(seeds) == 1 and all(len(texts) == 1 for texts in given.values())
     folders = {"out": out, "checkpoints": places.RUNS if own else out}
     how = {"checkpoint": options.checkpoint, "again": options.again, "progress": alone}
-    points = sweep.of_plans(options.name, make, given, seeds, folders, **how)
+    points = sweep.of_plans(bases, given, seeds, folders, **how)
     if options.checkpoint:
         require(alone, "checkpoint", str(options.checkpoint), f"given for one run; these are {len(points)}")
         require(not options.again, "checkpoint", str(options.checkpoint), "left out with --again")
@@ -223,39 +216,36 @@ def _simulate(options) -> int:
     record, was = points[0].task(options.budget)
     print(f"{places.near(record)}{was}")
     if out != places.RESULTS:
-        print(*map(places.near, run.show(record)), sep="\n")
+        print(*map(places.near, compare.show_one(record)), sep="\n")
     return 0
 
 
-def _maker(options):
-    """What makes a plan of a label, parameters as typed, and a seed."""
+def _bases(options) -> list:
+    """The runs that are asked for, as they are before anything of them is changed."""
     from cflkit.engine.simulation import check_device
-    from cflkit.workbook.runs import protocols
+    from cflkit.workbook.runs import plans, protocols
 
     check_device(options.device)
-    how = {"device": options.device, "workers": options.workers}
-    if options.protocol is None:
+    how, name = {"device": options.device, "workers": options.workers}, options.protocol
+    chosen = {"builder": options.on, "images": options.images, "clients": options.clients}
+    chosen = {name: given for name, given in chosen.items() if given is not None}
+    if name is None:
         require(len(options.name) == 1, "method", " ".join(options.name), "one name from `cflkit list methods`")
-        if options.clients is not None:
-            options.given = [("clients", options.clients), *options.given]
-        on = "rotated" if options.on is None else options.on
-        pictures = "digits" if options.images is None else options.images
-        return lambda label, given, seed: protocols.free(label, on, pictures, given, seed, **how)
-    for name in ("on", "images", "clients"):
-        require(getattr(options, name) is None, name, getattr(options, name), "left out with --protocol; use -p")
+        options.given[:0] = [("clients", chosen.pop("clients"))] if "clients" in chosen else []
+        return [plans.free(options.name[0], **chosen, **how)]
+    for key, given in chosen.items():
+        require(False, {"builder": "on"}.get(key, key), given, "left out with --protocol; use -p")
     places.need_book()
-    known(protocols.protocols(), options.protocol, "protocol")
-    options.name = options.name or [*protocols.protocols()[options.protocol]["methods"]]
-    return lambda label, given, seed: protocols.plan(options.protocol, label, seed, **how).changed(given)
+    known(protocols.protocols(), name, "protocol")
+    return [protocols.plan(name, label, **how) for label in options.name or protocols.protocols()[name]["methods"]]
 
 
 def _sweep(points: list, out: Path, options) -> int:
     from cflkit.workbook.chapters import sweep
 
     places.need_folder("out", out)
-    plain = getattr(options, "device", "cpu") == "cpu" and getattr(options, "workers", 1) == 1
-    jobs = (pool.cores() if plain else 1) if options.jobs is None else options.jobs
-    with pool.place(jobs, options.dask):
+    plain = options.device == "cpu" and options.workers == 1
+    with pool.place(options.jobs or (pool.cores() if plain else 1), options.dask):
         files, failed = pool.report({str(point): point.task for point in points}, options.budget)
     if files:
         print(*map(places.near, sweep.store(points, files, out)), sep="\n")
@@ -263,6 +253,7 @@ def _sweep(points: list, out: Path, options) -> int:
 
 
 def _reproduce(options) -> int:
+    places.need_book()
     from cflkit.workbook.claims import reproduce
 
     for name, folder in {"out": options.out, "checkpoints": places.RUNS}.items():
@@ -276,22 +267,26 @@ def _reproduce(options) -> int:
 
 def _results(options) -> None:
     if options.ledger is not None:
-        return _ledger(options)
+        places.need_book()
+    out = options.out or (places.RUNS if options.ledger is None else places.RESULTS)
+    require(out == places.RUNS or out.is_dir(), "out", str(out), "a folder that exists")
+    if options.ledger is not None:
+        from cflkit.workbook.chapters import accounts
+
+        require(not options.name, "name", " ".join(options.name), "left out with --ledger")
+        one = options.ledger and accounts.of_table(options.ledger, out, options.format)
+        return print(*(one or accounts.of_ledger(out)), sep="\n")
     from cflkit.workbook.chapters import compare
 
-    out, names = options.out or places.RUNS, options.name or ["*"]
-    require(out == places.RUNS or out.is_dir(), "out", str(out), "a folder that exists")
     require(bool(options.name) or not options.delete, "name", "", "given, to delete anything")
     beside = options.name and not options.delete
-    found = compare.find(names, [out, places.RESULTS] if beside else [out])
+    found = compare.find(options.name or ["*"], [out, places.RESULTS] if beside else [out])
     if options.delete:
         for file in (file for files in found.values() for file in files):
             compare.delete(file)
             print(f"deleted: {places.near(file)}")
         return None
-    loaded = {name: compare.load(files) for name, files in found.items()}
-    groups = {name: runs for name, (runs, _) in loaded.items() if runs}
-    bad = [line for _, lines in loaded.values() for line in lines]
+    groups, bad = compare.load(found)
     if beside:
         print(*bad, sep="\n", end="\n" * bool(bad), file=sys.stderr)
         return compare.show(groups, out, options.metric, options.format)
@@ -299,28 +294,14 @@ def _results(options) -> None:
     return print(*(lines + bad or [f"nothing was run in {out}"]), sep="\n")
 
 
-def _ledger(options) -> None:
-    places.need_book()
-    from cflkit.workbook.chapters import accounts
-
-    out = options.out or places.RESULTS
-    require(out.is_dir(), "out", str(out), "a folder that exists")
-    require(not options.name, "name", " ".join(options.name), "left out with --ledger")
-    one = options.ledger and accounts.of_table(options.ledger, out, options.format)
-    print(*(one or accounts.of_ledger(out)), sep="\n")
-
-
 def _data(options) -> None:
     from cflkit.data import images
 
     for name in options.name:
         known(images.names(), name, "name")
-    if options.name and options.root is not None:
-        places.need_folder("root", options.root)
-    require(options.root is None or options.root.is_dir(), "root", str(options.root), "a folder that exists")
     for name in options.name:
-        images.fetch(name, options.root)
-    state = images.status(options.root)
+        images.fetch(name)
+    state = images.status()
     for name in options.name or state:
         print(f"{name:16} {state[name]}")
 
@@ -346,6 +327,7 @@ def _refresh(options) -> None:
 
 
 def _pages(options) -> None:
+    places.need_book()
     sys.path.insert(0, str(places.BOOK / "_ext"))  # where all that only the book needs lies
     import pages
 

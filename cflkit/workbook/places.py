@@ -1,7 +1,4 @@
-"""Where the book lies, and where files may be written.
-
-The book lies beside the package in a clone, and nowhere in an installed wheel.
-"""
+"""Where the book lies (beside the package in a clone, nowhere in a wheel), and where files may be written."""
 
 import contextlib
 import glob
@@ -62,12 +59,11 @@ def atomic_write(path: Path) -> Iterator[Path]:
 
     What killed processes left of the same file is removed when it is a day old: it may be another machine's.
     """
-    mine = f".{path.name}."
-    for left in path.parent.glob(f"{glob.escape(mine)}*.part"):
+    for left in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
         with contextlib.suppress(FileNotFoundError):  # another process has removed it
             if time.time() - left.stat().st_mtime > DAY:
                 left.unlink()
-    part = path.with_name(f"{mine}{uuid.uuid4().hex}.part")  # two processes may write the same file
+    part = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")  # two processes may write the same file
     try:
         with writing(path):
             yield part
@@ -76,11 +72,16 @@ def atomic_write(path: Path) -> Iterator[Path]:
         part.unlink(missing_ok=True)
 
 
+def write(path: Path, text: str) -> None:
+    """Write a text to a file, whole or not at all."""
+    with atomic_write(path) as part:
+        part.write_text(text, "utf-8")
+
+
 def label(text: str) -> str:
     """Make a label that can name a file; what is too long keeps its beginning and gets a digest."""
     text = re.sub(r"[^\w,.=+\-]+", "_", text)
-    digest = hashlib.blake2b(text.encode(), digest_size=4).hexdigest()
-    return text if len(text) <= LONGEST else f"{text[: LONGEST - 9]}_{digest}"
+    return text if len(text) <= LONGEST else f"{text[: LONGEST - 9]}_{digest([text])}"
 
 
 def digest(names: Iterable[str]) -> str:

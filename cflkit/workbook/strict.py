@@ -5,14 +5,14 @@ What nothing knows is refused in one line that names file, entry and key, with t
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import MISSING, fields
+from dataclasses import MISSING
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from cflkit.checks import known, require
+from cflkit.checks import known, parameters, require
 
 
 class _Strict(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
@@ -31,13 +31,7 @@ class _Strict(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
 
 @cache
 def read(file: Path) -> dict:
-    """Read a YAML file, once.
-
-    Raises
-    ------
-    ValueError
-        If it is not YAML, or not a mapping; one line with its name and the place.
-    """
+    """Read a YAML file, once; what is no YAML, or no mapping, is refused in a line with its name and the place."""
     try:
         data = yaml.load(file.read_text("utf-8"), _Strict)
     except yaml.YAMLError as error:
@@ -70,9 +64,9 @@ def at(*where: object) -> Iterator[None]:
 def check(kind: type, given: Any) -> None:
     """Refuse a mapping that `kind`, a checked dataclass, cannot be made of: unknown or missing keys, bad values."""
     require(isinstance(given, Mapping), "entry", given, "a mapping")
+    takes = parameters(kind)
     for key in given:
-        known({f.name for f in fields(kind)}, key, "key")
-    for f in fields(kind):
-        needed = f.default is MISSING and f.default_factory is MISSING
-        require(f.name in given or not needed, f.name, None, "given")
+        known(takes, key, "key")
+    for name, (default, _) in takes.items():
+        require(name in given or default is not MISSING, name, None, "given")
     kind(**given)

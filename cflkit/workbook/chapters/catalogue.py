@@ -7,7 +7,7 @@ from cflkit.data.builders import BUILDERS
 from cflkit.methods import METHODS
 from cflkit.workbook import places
 from cflkit.workbook.chapters import notebooks, parameters
-from cflkit.workbook.runs import protocols
+from cflkit.workbook.runs import plans, protocols
 
 PARTS = {"method": "of {0}", "federation": "of the data, {1}", "setting": "of the run",
          "local": "of local training (without a protocol: lr = 0.1, epochs = 5)"}  # fmt: skip
@@ -24,20 +24,22 @@ def everything() -> Iterator[str]:
 
 def each(kind: str) -> Iterator[str]:
     """Every method with its parameters, every builder, chapter, or protocol with its methods."""
-    for name, one in sorted({"methods": METHODS, "builders": BUILDERS}.get(kind, {}).items()):
-        yield f"{name:16} {(one.__doc__ or '').strip().splitlines()[0]}"
-        yield from (f"{'':16} {line}" for line in (_of(name, "rotated", "method") if kind == "methods" else ()))
     if kind in ("chapters", "protocols"):
         places.need_book()
     if kind == "chapters":
         yield notebooks.listed()
-    for name, protocol in protocols.protocols().items() if kind == "protocols" else ():
-        yield f"{name:28} {protocol['feeds']}\n{'':28}   {' '.join(protocol['methods'])}"
+    elif kind == "protocols":
+        for name, protocol in protocols.protocols().items():
+            yield f"{name:28} {protocol['feeds']}\n{'':28}   {' '.join(protocol['methods'])}"
+    else:
+        for name, one in sorted((METHODS if kind == "methods" else BUILDERS).items()):
+            yield f"{name:16} {(one.__doc__ or '').strip().splitlines()[0]}"
+            yield from (f"{'':16} {line}" for line in (_of(name, "rotated", "method") if kind == "methods" else ()))
 
 
 def of_simulation(method: str, builder: str) -> Iterator[str]:
     """The parameters of a method, of its data, and of its run."""
-    name, _ = protocols.named(method)
+    name, _ = plans.named(method)
     known(BUILDERS, builder, "builder")
     for part, title in PARTS.items():
         lines = _of(name, builder, part)
@@ -47,5 +49,5 @@ def of_simulation(method: str, builder: str) -> Iterator[str]:
 
 def _of(method: str, builder: str, part: str) -> list[str]:
     """The parameters of one part of a run: default, and what is allowed."""
-    takes = protocols.accepted(method, builder).items()
+    takes = plans.accepted(method, builder).items()
     return [parameters.line(key, default, hint) for key, (where, hint, default) in takes if where == part]

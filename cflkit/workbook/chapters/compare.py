@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.ticker import AutoLocator
 
 from cflkit.checks import known, require
 from cflkit.engine import metrics
+from cflkit.engine.history import History
 from cflkit.workbook import places
 from cflkit.workbook.chapters import rerun
 from cflkit.workbook.runs import records
@@ -20,40 +22,25 @@ from cflkit.workbook.show import plots
 SHOWN = ("accuracy", "own_accuracy", "personal_accuracy", "unseen_accuracy", "global_accuracy", "ari", "clusters",
          "down", "up")  # fmt: skip
 HIDDEN = {"digest", "seed", "device", "trainer", "chunk"}  # of a configuration: what no reader has changed
+ONE = ["run", "method", "seed", "number"]  # what tells one run's rounds from another's
 
 
 @dataclass(frozen=True)
 class Run:
-    """One run that has ended.
-
-    Attributes
-    ----------
-    file : Path
-        Where it was read.
-    seed : int
-        Its seed.
-    parameters : dict
-        Everything else that was set, flat.
-    rounds : dict of str to list of list of dict
-        The rows of all rounds, by method; "" for the only one. A chapter may have several runs of a method.
-    made : dict
-        When, in how many seconds, and by what.
-    failed : bool
-        Whether a cell of the chapter failed.
-    """
+    """One run that has ended."""
 
     file: Path
     seed: int
-    parameters: dict
-    rounds: dict[str, list[list[dict]]]
-    made: dict
-    failed: bool = False
+    parameters: dict  # everything else that was set, flat
+    rounds: dict[str, list[list[dict]]]  # rows of each run of each method; "" for the only one
+    made: dict  # its provenance
+    failed: bool = False  # whether a cell of the chapter failed
 
     @property
     def diverged(self) -> list[str]:
         """The methods whose models have diverged by some round."""
-        rows = {method: [row for one in each for row in one] for method, each in self.rounds.items()}
-        return [method for method, every in rows.items() if any(row.get("diverged") for row in every)]
+        return [method for method, each in self.rounds.items()
+                if any(row.get("diverged") for one in each for row in one)]  # fmt: skip
 
     def __str__(self) -> str:
         last = [one[-1] for each in self.rounds.values() for one in each]
@@ -81,19 +68,19 @@ def find(names: Iterable[str], folders: Iterable[Path]) -> dict[str, list[Path]]
 
     A name that several folders have comes once for each: ``NAME (FOLDER)``. One that no run has is refused.
     """
-    there = [(folder, file) for folder in {folder.resolve(): folder for folder in folders}.values()
-             for file in sorted([*folder.glob("*/*.json"), *folder.glob("*/*/run.json")],
-                                key=lambda file: (name(file), file.name))]  # fmt: skip
-    found: dict[tuple[str, Path], dict[Path, None]] = {}
+    there: dict[tuple[str, Path], list[Path]] = {}
+    for folder in {folder.resolve(): folder for folder in folders}.values():
+        for file in sorted(sorted([*folder.glob("*/*.json"), *folder.glob("*/*/run.json")]), key=name):
+            there.setdefault((name(file), folder), []).append(file)
+    found: dict[tuple[str, Path], None] = {}
     for pattern in names:
-        here = [(folder, file) for folder, file in there if fnmatch(name(file), pattern)]
+        here = [key for key in there if fnmatch(key[0], pattern)]
         if not here and pattern != "*":
-            known(sorted({name(file) for _, file in there}), pattern, "run")
-        for folder, file in here:
-            found.setdefault((name(file), folder), {})[file] = None  # another pattern may have found it
+            known(sorted({name for name, _ in there}), pattern, "run")
+        found |= dict.fromkeys(here)
     twice = Counter(name for name, _ in found)
-    return {f"{name} ({places.near(folder)})" if twice[name] > 1 else name: [*files]
-            for (name, folder), files in found.items()}  # fmt: skip
+    return {f"{name} ({places.near(folder)})" if twice[name] > 1 else name: there[name, folder]
+            for name, folder in found}  # fmt: skip
 
 
 def read(file: Path) -> Run:
@@ -106,15 +93,15 @@ def read(file: Path) -> Run:
     return Run(file, record["seed"], _flat(record["config"]), {"": [record["rounds"]]}, record["provenance"])
 
 
-def load(files: Iterable[Path]) -> tuple[list[Run], list[str]]:
-    """Read runs, in the order of their seeds; and give a line for each that cannot be read."""
-    good, bad = [], []
-    for file in files:
+def load(found: Mapping[str, Iterable[Path]]) -> tuple[dict[str, list[Run]], list[str]]:
+    """Read the runs of each name, in the order of their seeds; and give a line for each that cannot be read."""
+    good, bad = {}, []
+    for name, file in ((name, file) for name, files in found.items() for file in files):
         try:
-            good.append(read(file))
+            good.setdefault(name, []).append(read(file))
         except ValueError as error:
             bad.append(f"left out: {error}")
-    return sorted(good, key=lambda run: run.seed), bad
+    return {name: sorted(runs, key=lambda run: run.seed) for name, runs in good.items()}, bad
 
 
 def delete(file: Path) -> None:
@@ -145,9 +132,7 @@ def show(found: Groups, out: Path, metric: str, form: str) -> None:
     table = summary(groups)
     ok = "one that has metrics; a chapter that compares methods leaves some"
     require(len(table) > 0, "run", ", ".join(found), ok)
-    rows = (row for runs in groups.values() for run in runs for each in run.rounds.values() for one in each
-            for row in one)  # fmt: skip
-    known(sorted({"accuracy"} | {name for row in rows for name, x in row.items() if _number(x)}), metric, "metric")
+    known(sorted({"accuracy", *rounds(groups).columns} - {*ONE}), metric, "metric")
     places.need_folder("out", out)
     if form != "text":
         print(written(table if form == "csv" else cells(table, metric), form))
@@ -156,10 +141,17 @@ def show(found: Groups, out: Path, metric: str, form: str) -> None:
     if (drawn := figure(groups, metric)) is None:
         print(f"no figure: no run has several rounds with a number {metric!r}")
         return
-    file = out / f"compare-{places.digest([*found, metric])}.png"
-    with places.atomic_write(file) as part:
-        drawn.savefig(part, format="png")
-    print(places.near(file))
+    print(places.near(save(drawn, out / f"compare-{places.digest([*found, metric])}.png")))
+
+
+def show_one(record: Path) -> list[Path]:
+    """Write the rounds of a record beside it, as CSV and as a learning curve; returns the two files."""
+    run, table = read(record), record.with_suffix(".csv")
+    (rows,) = run.rounds[""]
+    History(rounds=rows).to_csv(table)
+    y = "accuracy" if "accuracy" in rows[-1] else "personal_accuracy"
+    label = name(record).partition("/")[2].partition(",")[0]
+    return [table, save(figure({label: [run]}, y), record.with_suffix(".png"))]
 
 
 def head(groups: Groups, names: Iterable[str]) -> list[str]:
@@ -177,43 +169,39 @@ def head(groups: Groups, names: Iterable[str]) -> list[str]:
     return lines
 
 
+def rounds(groups: Groups) -> pd.DataFrame:
+    """The numbers of every round: ``run`` (the group), ``method``, ``seed``, which run it is, and each metric."""
+    rows = [row | {"run": key, "method": method, "seed": run.seed, "number": number} for key, runs in groups.items()
+            for run in runs for method, each in run.rounds.items() for number, one in enumerate(each)
+            for row in one]  # fmt: skip
+    frame = pd.DataFrame(rows, columns=None if rows else ONE)
+    return frame[ONE].join(frame.drop(columns=ONE).select_dtypes("number"))
+
+
 def scores(groups: Groups) -> pd.DataFrame:
     """The last round's value for each run, method, metric and seed; several of one seed count as their mean."""
-    rows = [(key, method, metric, run.seed, value) for key, runs in groups.items() for run in runs
-            for method, each in run.rounds.items() for one in each for metric, value in one[-1].items()
-            if metric != "round" and _number(value)]  # fmt: skip
-    table = pd.DataFrame(rows, columns=["run", "method", "metric", "seed", "value"])
-    return table.groupby([*table.columns[:4]], sort=False, as_index=False)["value"].mean()
-
-
-def _number(value: object) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    last = rounds(groups).groupby(ONE, sort=False).tail(1).drop(columns="round", errors="ignore").set_index(ONE)
+    long = last.rename_axis(columns="metric").stack().dropna().rename("value").reset_index()
+    return long.groupby(["run", "method", "metric", "seed"], sort=False, as_index=False)["value"].mean()
 
 
 def summary(groups: Groups) -> pd.DataFrame:
-    """One row for each group of runs, method and metric.
+    """One row for each group of runs, method and metric: over how many seeds, ``mean`` and ``std`` (ddof 1).
 
-    Returns
-    -------
-    DataFrame
-        ``run``, ``method``, ``metric``; the number of ``seeds``, the ``mean`` and the ``std`` (ddof 1) over these;
-        and the ``difference`` to the first group over the ``shared`` seeds, with its 95% confidence interval from
-        ``low`` to ``high``.
+    The ``difference`` to the first group is over the ``shared`` seeds, with its 95% interval (``low``, ``high``).
     """
     rows, first = [], next(iter(groups), "")
     values = {key: part.set_index("seed")["value"]
               for key, part in scores(groups).groupby(["run", "method", "metric"], sort=False)}  # fmt: skip
     for (run, method, metric), ours in values.items():
         one, theirs = metrics.spread(ours), values.get((first, method, metric), pd.Series())
-        row = {"run": run, "method": method, "metric": metric, "seeds": one["n"], "mean": one["mean"],
-               "std": one["std"]}  # fmt: skip
+        rows.append([run, method, metric, one["n"], one["mean"], one["std"]])
         seeds = ours.index.intersection(theirs.index)
         if run != first and len(seeds):
             gap = metrics.paired_difference(ours[seeds], theirs[seeds])
-            row |= {"shared": gap["n"], "difference": gap["mean"], "low": gap["low"], "high": gap["high"]}
-        rows.append(row)
-    return pd.DataFrame(rows, columns=["run", "method", "metric", "seeds", "mean", "std", "shared", "difference",
-                                       "low", "high"])  # fmt: skip
+            rows[-1] += [gap["n"], gap["mean"], gap["low"], gap["high"]]
+    columns = ["run", "method", "metric", "seeds", "mean", "std", "shared", "difference", "low", "high"]
+    return pd.DataFrame([[*row, *[None] * (len(columns) - len(row))] for row in rows], columns=columns)
 
 
 def cells(table: pd.DataFrame, metric: str = "accuracy") -> pd.DataFrame:
@@ -254,12 +242,30 @@ def written(frame: pd.DataFrame, form: str = "text") -> str:
 
 
 def figure(groups: Groups, y: str) -> Figure | None:
-    """Learning curves, the mean over seeds with a band; None where no run has any."""
-    frames = {}
-    for key, runs in groups.items():
-        for method in dict.fromkeys(method for run in runs for method in run.rounds):
-            rows = [row for run in runs for one in run.rounds.get(method, ()) if len(one) > 1 for row in one]
-            if any(_number(row.get(y)) for row in rows):
-                frames[", ".join(filter(None, (method, key)))] = pd.DataFrame(rows)
+    """Draw the last round's score over the one number that varies, else learning curves; None without either."""
+    every, x, label = rounds(groups), pd.Series(dtype=float), ""
+    if len(every):
+        names = every["run"].str.partition("=")
+        x, label = pd.to_numeric(names[2], errors="coerce"), names[0].iloc[0]
+    if x.notna().all() and x.nunique() > 1:
+        every = every.assign(round=x).groupby(ONE, sort=False).tail(1).assign(run="")
+    elif len(every):
+        every, label = every[every.groupby(ONE)["seed"].transform("size") > 1], ""
+    parts = every.groupby(["run", "method"], sort=False) if y in every else ()
+    frames = {", ".join(filter(None, (method, run))) or y: part for (run, method), part in parts
+              if part[y].notna().any()}  # fmt: skip
+    if not frames:
+        return None
     plots.use_style()
-    return plots.learning_curves(frames, y) if frames else None
+    drawn = plots.learning_curves(frames, y)
+    if label:
+        drawn.axes[0].set_xlabel(label)
+        drawn.axes[0].xaxis.set_major_locator(AutoLocator())
+    return drawn
+
+
+def save(drawn: Figure, file: Path) -> Path:
+    """Write a figure, whole or not at all; returns the file."""
+    with places.atomic_write(file) as part:
+        drawn.savefig(part, format="png")
+    return file

@@ -19,6 +19,7 @@ ENVIRONMENT = {"OMP_NUM_THREADS": "1", "TQDM_DISABLE": "1", "PYTHONHASHSEED": "0
                "MPLBACKEND": "module://matplotlib_inline.backend_inline"}  # fmt: skip
 # Settings of a user that would reach it: start-up files, styles, and where Jupyter looks for more.
 PERSONAL = ("PYTHONSTARTUP", "JUPYTER_PATH", "JUPYTER_CONFIG_PATH", "JUPYTER_PREFER_ENV_PATH", "IPYTHON_DIR")
+OWN = ("IPYTHONDIR", "MATPLOTLIBRC", "JUPYTER_CONFIG_DIR", "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR")
 LONGEST = 80  # letters of a folder for sockets, whose whole path may have about a hundred
 
 KERNEL = {"display_name": "Python 3", "language": "python", "name": "python3"}
@@ -79,12 +80,8 @@ def tags(cell: Mapping) -> list[str]:
 def execute(notebook, path: Path, values: Mapping, executed: Path | None = None, **how):
     """Run the cells of a notebook, as nbformat has it, in a kernel in the folder of its `path`.
 
-    `values` are in place of those that its cell sets; `executed` is where papermill writes it while it runs.
-
-    Raises
-    ------
-    CellFailed
-        A cell failed.
+    `values` are in place of those that its cell sets; `executed` is where papermill writes it while it runs. A cell
+    that fails raises :class:`CellFailed`.
     """
     import papermill
     from traitlets.config import Config
@@ -112,37 +109,36 @@ def refresh(path: Path) -> None:
     """
     import nbformat
 
-    notebook = node(path)
+    notebook, before = node(path), os.times()
     notebook.nbformat_minor = 5
     _clear(notebook)
-    before = _of_children()
     done = execute(copy.deepcopy(notebook), path, {}, coalesce_streams=True, record_timing=False)
     for cell, ran in zip(notebook.cells, done.cells, strict=True):
         if cell.cell_type == "code":
             cell.outputs, cell.execution_count = ran.outputs, ran.execution_count
     notebook.metadata.update(kernelspec=KERNEL, language_info=LANGUAGE)
     nbformat.validate(notebook)
-    with places.atomic_write(path) as part:
-        part.write_text(nbformat.writes(notebook) + "\n", "utf-8")
+    places.write(path, nbformat.writes(notebook) + "\n")
     if path.resolve().parent == places.BOOK:
-        _keep_time(path.stem, _of_children() - before)
+        from cflkit.workbook.runs import records  # imports PyTorch, which takes seconds
+
+        made, spent = records.provenance(), os.times()  # kernels are processes that this one saw end
+        seconds = spent.children_user + spent.children_system - before.children_user - before.children_system
+        took = {"seconds": round(seconds, 1), "date": made["date"], "processor": made["machine"]["processor"]}
+        places.need_folder("times", TIMES)
+        places.write(TIMES / f"{path.stem}.json", json.dumps(took, indent=1) + "\n")
 
 
-def _of_children() -> float:
-    """Give the processor's seconds of all processes that this one started and saw end: kernels are such."""
-    spent = os.times()
-    return spent.children_user + spent.children_system
-
-
-def _keep_time(name: str, seconds: float) -> None:
-    """Store a notebook's seconds of a processor's core, which a busy machine hardly changes, when and on what."""
-    from cflkit.workbook.runs import records  # imports PyTorch, which takes seconds
-
-    made = records.provenance()
-    took = {"seconds": round(seconds, 1), "date": made["date"], "processor": made["machine"]["processor"]}
-    places.need_folder("times", TIMES)
-    with places.atomic_write(TIMES / f"{name}.json") as part:
-        part.write_text(json.dumps(took, indent=1) + "\n", "utf-8")
+def _clear(notebook) -> None:
+    """Drop traces of earlier runs, and give every cell an identifier of its own."""
+    seen: set[str] = set()
+    for number, cell in enumerate(notebook.cells):
+        if cell.get("id", "") in seen | {""}:
+            cell.id = hashlib.sha256(f"{number}/{cell.source}".encode()).hexdigest()[:8]
+        seen.add(cell.id)
+    for part in [notebook, *notebook.cells]:
+        for key in STRAY:
+            part.metadata.pop(key, None)
 
 
 def sockets() -> dict[str, str]:
@@ -157,8 +153,7 @@ def environment() -> Iterator[None]:
     """Start kernels under `ENVIRONMENT`, with no settings of the user's; a kernel inherits its parent's."""
     before = dict(os.environ)
     with tempfile.TemporaryDirectory(prefix="cflkit-") as folder:
-        own = {name: f"{folder}/{name}" for name in ("IPYTHONDIR", "MATPLOTLIBRC", "JUPYTER_CONFIG_DIR",
-                                                     "JUPYTER_DATA_DIR", "JUPYTER_RUNTIME_DIR")}  # fmt: skip
+        own = {name: f"{folder}/{name}" for name in OWN}
         Path(own["MATPLOTLIBRC"]).touch()  # an empty one: matplotlib's own defaults
         for name in PERSONAL:
             os.environ.pop(name, None)
@@ -168,17 +163,3 @@ def environment() -> Iterator[None]:
         finally:
             os.environ.clear()
             os.environ.update(before)
-
-
-def _clear(notebook) -> None:
-    """Drop outputs and traces of earlier runs, and give every cell an identifier of its own."""
-    seen: set[str] = set()
-    for number, cell in enumerate(notebook.cells):
-        if cell.get("id", "") in seen | {""}:
-            cell.id = hashlib.sha256(f"{number}/{cell.source}".encode()).hexdigest()[:8]
-        seen.add(cell.id)
-        if cell.cell_type == "code":
-            cell.outputs, cell.execution_count = [], None
-    for part in [notebook, *notebook.cells]:
-        for key in STRAY:
-            part.metadata.pop(key, None)

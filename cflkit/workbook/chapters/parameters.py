@@ -8,8 +8,6 @@ The cell has lines with a help text that may end with what is allowed: an interv
     update: str = "parallel"  # how the global model is updated {parallel, chained}
     clients: int = 40  # clients [8, 160]
     # require: clients % 4 == 0
-
-Types are int, float, bool and str.
 """
 
 import ast
@@ -52,13 +50,7 @@ class Schema:
     required: list[str]
 
     def read(self, given: Mapping[str, str]) -> dict[str, Value]:
-        """Turn what was typed into values of all parameters, the defaults where none is given.
-
-        Raises
-        ------
-        ValueError
-            An unknown name, a value that is not allowed, or values that are not allowed together.
-        """
+        """Turn what was typed into values of all parameters, or refuse it; the rest have their defaults."""
         values = {name: parameter.default for name, parameter in self.parameters.items()}
         for name, text in given.items():
             known(self.parameters, name, "parameter")
@@ -85,44 +77,30 @@ def line(name: str, default: object, hint: Any, help: str = "") -> str:
 def _hint(kind: type, help: str) -> Any:
     """Read the limits at the end of a help text."""
     if interval := INTERVAL.search(help):
-        if kind not in (int, float):
-            raise ValueError(f"an interval needs an int or a float, not a {kind.__name__}")
+        require(kind in (int, float), "type", kind.__name__, "int or float, with an interval")
         left, low, high, right = interval.groups()
-        if float(low) >= float(high):
-            raise ValueError(f"the interval {interval.group()} is empty")
+        require(float(low) < float(high), "interval", interval.group(), "one that has numbers in it")
         return Annotated[kind, Range(float(low), float(high), left == "(", right == ")" and high != "inf")]
     if choices := CHOICES.search(help):
         return Literal[tuple(typed.value("choice", kind, each.strip()) for each in choices.group(1).split(","))]
-    if help.endswith(("]", "}")):
-        raise ValueError(f"{help!r} ends with neither [lo, hi] nor {{a, b}}")
+    require(not help.endswith(("]", "}")), "help", help, "ended by [lo, hi], by {a, b}, or by words")
     return kind
 
 
 def read(source: str) -> Schema:
-    """Read the source of a `parameters` cell.
-
-    Raises
-    ------
-    ValueError
-        A line that is not ``name: type = literal  # help``, a default of another type or outside its own
-        limits, or defaults that are not allowed together.
-    """
+    """Read the source of a `parameters` cell; refuse what is no such line, and defaults that are not allowed."""
     found: dict[str, Parameter] = {}
     try:
         for node in ast.parse(source).body:
             text = source.splitlines()[node.lineno - 1]
             shape = re.fullmatch(r"(\w+): (\w+) = (.+?)  # (.+)", text)
             require(isinstance(node, ast.AnnAssign) and bool(shape), "parameter line", text, SHAPE)
-            name, kind, _, help = shape.groups()
+            name, kind, literal, help = shape.groups()
             known(TYPES, kind, f"type of {name}")
             require(name not in found, "parameter", name, "given once")
-            try:
-                value, hint = ast.literal_eval(node.value), _hint(TYPES[kind], help.strip())
-            except ValueError as error:
-                raise ValueError(f"parameter {name}: {error}") from None
+            value, hint = eval(literal, {"__builtins__": {}}), _hint(TYPES[kind], help.strip())
             value = float(value) if kind == "float" and type(value) is int else value
             declared(name, value, hint)
-            require(type(value) is TYPES[kind], name, value, allowed(hint))
             found[name] = Parameter(TYPES[kind], hint, value, help.strip())
         require(bool(found), "parameters cell", source, f"at least one {SHAPE}")
         schema = Schema(found, REQUIRED.findall(source))

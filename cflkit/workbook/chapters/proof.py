@@ -1,7 +1,5 @@
 """Which stored notebooks and pages may be trusted: executed, comparable, and without a result typed by hand."""
 
-import ast
-import contextlib
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -28,29 +26,26 @@ RESULT = re.compile(
 def check(files: Sequence[Path]) -> int:
     """Try what methods of ``.py`` files promise, and hold notebooks to the rules; without files, the whole book.
 
-    Returns
-    -------
-    int
-        0 if all is well, else 1; every problem is a line on standard error.
+    Returns 0 if all is well, else 1; every problem is a line on standard error.
     """
+    broken, found, total = 0, [], 0
     if not files:
         places.need_book()
-    broken = sum([_promises(path) for path in files if path.suffix == ".py"])
-    paths = [path for path in files if path.suffix != ".py"] if files else notebooks.chapters()
-    found, total = [], 0
-    for path in paths:
+        tested = places.BOOK / "playground.md"  # whose numbers tests/test_playground.py computes
+        found = [f"{page.name}: has the number {number} typed in its prose"
+                 for page in sorted({*places.BOOK.glob("*.md")} - {tested})
+                 for number in typed(page.read_text("utf-8"))]  # fmt: skip
+        files = notebooks.chapters()
+    for path in files:
+        if path.suffix == ".py":
+            broken += _promises(path)
+            continue
         lines, compared = problems(path)
-        found += lines
-        total += compared
+        found, total = [*found, *lines], total + compared
         print(f"{path.name}: {compared} cells compared")
-    if paths:
-        print(f"{total} cells compared in {len(paths)} notebooks")
-    tested = places.BOOK / "playground.md"  # whose numbers tests/test_playground.py computes
-    for page in [] if files else sorted({*places.BOOK.glob("*.md")} - {tested}):
-        numbers = typed(page.read_text("utf-8"))
-        found += [f"{page.name}: has the number {number} typed in its prose" for number in numbers]
-    for line in found:
-        print(line, file=sys.stderr)
+    if count := sum(path.suffix != ".py" for path in files):
+        print(f"{total} cells compared in {count} notebooks")
+    print(*found, sep="\n", end="\n" * bool(found), file=sys.stderr)
     return int(bool(found or broken))
 
 
@@ -85,7 +80,7 @@ def problems(path: Path) -> tuple[list[str], int]:
         if cell["cell_type"] == "code":
             turn += 1
             compared += _is_compared(cell)
-            found += _code(cell, turn)
+            found += [problem for problem, wrong in _code(cell, turn) if wrong]
         else:
             found += [f"has the number {result} typed in its prose" for result in typed(cell["source"])]
         lines += [f"cell {number}: {problem}" for problem in found]
@@ -104,31 +99,24 @@ def _stray(part: dict) -> list[str]:
     return [f"holds {key} metadata" for key in sorted(set(notebooks.STRAY) & set(part["metadata"]))]
 
 
-def _code(cell: dict, turn: int) -> Iterator[str]:
-    """Say what is wrong with the code cell that should have been executed as number `turn`."""
-    outputs = cell["outputs"]
+def _code(cell: dict, turn: int) -> Iterator[tuple[str, bool]]:
+    """What may be wrong with the code cell that should have been executed as number `turn`, and whether it is."""
+    source, outputs, count = cell["source"], cell["outputs"], cell["execution_count"]
     mimes = [mime for output in outputs for mime in output.get("data", ())]
-    if "injected-parameters" in notebooks.tags(cell):
-        yield "holds parameters injected by a rerun"
-    with contextlib.suppress(SyntaxError):
-        numbers = [n.value for n in ast.walk(ast.parse(cell["source"])) if isinstance(n, ast.Constant)]
-        for number in numbers:  # with two decimals or more, and ten or above: a table prints such
-            if isinstance(number, float) and number >= 10 and round(number, 1) != number:
-                yield f"has the number {number} typed in its code"
-    if not cell["source"].strip():
-        yield "is empty"
-    if cell["execution_count"] != turn:
-        yield f"has execution count {cell['execution_count']} where an executed notebook has {turn}"
-    yield from (f"holds an error ({output['ename']})" for output in outputs if output["output_type"] == "error")
-    if any(output.get("name") == "stderr" for output in outputs):
-        yield "holds output on stderr"
-    if any(mime.startswith(WIDGET) for mime in mimes):
-        yield "holds a widget"
-    if any(mime.startswith("image/") for mime in mimes):
-        if not str(cell["metadata"].get("mystnb", {}).get("image", {}).get("alt") or "").strip():
-            yield "shows a picture without alt text (cell metadata mystnb.image.alt)"
-        if not any(map(_prints, outputs)):
-            yield "shows a picture but prints neither the plotted numbers nor a digest of them"
+    picture = any(mime.startswith("image/") for mime in mimes)
+    alt = str(cell["metadata"].get("mystnb", {}).get("image", {}).get("alt") or "").strip()
+    yield "holds parameters injected by a rerun", "injected-parameters" in notebooks.tags(cell)
+    for number in re.findall(r"(?<![\w.])\d{2,}\.\d{2,}\b", source):  # as a table prints them
+        yield f"has the number {number} typed in its code", True
+    yield "is empty", not source.strip()
+    yield f"has execution count {count} where an executed notebook has {turn}", count != turn
+    for output in outputs:
+        yield f"holds an error ({output.get('ename')})", output["output_type"] == "error"
+    yield "holds output on stderr", any(output.get("name") == "stderr" for output in outputs)
+    yield "holds a widget", any(mime.startswith(WIDGET) for mime in mimes)
+    yield "shows a picture without alt text (cell metadata mystnb.image.alt)", picture and not alt
+    yield "shows a picture but prints neither the plotted numbers nor a digest of them", (
+        picture and not any(map(_prints, outputs)))  # fmt: skip
 
 
 def _is_compared(cell: dict) -> bool:

@@ -6,19 +6,18 @@ method's label.
 
 import ast
 import contextlib
-import hashlib
 import io
 import json
 import re
 import time
 from collections.abc import Iterator, Mapping
+from itertools import count
 from pathlib import Path
 
 from cflkit.checks import require
 from cflkit.workbook import places
 from cflkit.workbook.chapters import notebooks, parameters
 
-FORMAT = 2  # of a run.json
 NOTE = """**A rerun of the chapter: {given}.** The text was written for the defaults, and its findings are theirs.
 Admonitions, cross-references and includes are not rendered in this export; the book's own page has them."""
 MATHJAX = """{"loader": {"load": ["core", "input/tex", "output/chtml"]}, "tex": {"inlineMath": [["$", "$"]]}}"""
@@ -31,25 +30,10 @@ print(json.dumps(compared(globals(), {names!r})))"""
 def rerun(name: str, given: Mapping[str, str], out: Path = places.RUNS) -> Path:
     """Execute a chapter with other parameters; nothing starts before all of them are known to be allowed.
 
-    Parameters
-    ----------
-    name : str
-        A chapter, see :func:`cflkit.workbook.chapters.notebooks.chapter`.
-    given : mapping of str to str
-        Parameters as typed.
-    out : Path
-        Where the folder of this rerun is made: ``CHAPTER/NAME=VALUE,...``, or with the next free number.
+    `given` are parameters as typed. A new folder ``CHAPTER/NAME=VALUE,...`` of `out` is made and returned. It has
+    the executed notebook, the same as HTML, and ``run.json`` with parameters, versions, commit, duration, metrics.
 
-    Returns
-    -------
-    Path
-        The folder: the executed notebook, the same as HTML, and ``run.json`` with parameters, versions, commit,
-        duration and metrics.
-
-    Raises
-    ------
-    CellFailed
-        A cell failed; the executed notebook shows where.
+    After a cell that failed :class:`.CellFailed` says where the executed notebook shows it.
     """
     import nbformat
 
@@ -62,16 +46,14 @@ def rerun(name: str, given: Mapping[str, str], out: Path = places.RUNS) -> Path:
     metrics, failed = {}, None
     try:
         with places.writing(executed):
-            changed = {name: values[name] for name in given}
-            done = notebooks.execute(notebook, path, changed, executed)
+            done = notebooks.execute(notebook, path, {name: values[name] for name in given}, executed)
         metrics = json.loads(next(one.text for one in done.cells[-1].outputs if one.get("name") == "stdout"))
     except notebooks.CellFailed as error:
         failed = f"{error}; {executed.with_suffix('.html')} shows where"
     seconds, done = time.perf_counter() - began, nbformat.read(executed, 4)
     done.cells.pop()
-    with places.atomic_write(executed) as part:
-        nbformat.write(done, part)
-    _html(done, executed.with_suffix(".html"), label(given))
+    places.write(executed, nbformat.writes(done) + "\n")
+    places.write(executed.with_suffix(".html"), _html(done, label(given)))
     write(folder / "run.json", path.stem, values, metrics, seconds, failed)  # who finds it finds the rest
     if failed:
         raise notebooks.CellFailed(failed)
@@ -95,17 +77,15 @@ def label(given: Mapping[str, str]) -> str:
 
 def _folder(path: Path) -> Path:
     """Make a new folder, if need be with the least number that makes it new: ``NAME_2``, ``NAME_3``."""
-    number, free = 2, path
-    while True:
-        try:
+    for number in count(1):
+        free = path if number == 1 else path.with_name(f"{path.name}_{number}")
+        with contextlib.suppress(FileExistsError):
             free.mkdir(parents=True)
             return free
-        except FileExistsError:
-            free, number = path.with_name(f"{path.name}_{number}"), number + 1
 
 
-def _html(notebook, page: Path, given: str) -> None:
-    """Write an executed notebook as a page that says what was changed, with the numbers that cells have glued."""
+def _html(notebook, given: str) -> str:
+    """Export an executed notebook as a page that says what was changed, with the numbers that cells have glued."""
     import nbformat
     from nbconvert import HTMLExporter
 
@@ -119,11 +99,11 @@ def _html(notebook, page: Path, given: str) -> None:
             cell.source = GLUED.sub(lambda found: glued.get(found[1], found[0]), cell.source)
     notebook.cells.insert(0, nbformat.v4.new_markdown_cell(NOTE.format(given=given)))
     mathjax = places.BOOK / "_static" / "mathjax" / "startup.js"
-    text, _ = HTMLExporter(
+    exporter = HTMLExporter(
         mathjax_url=mathjax.as_uri() if mathjax.exists() else "", require_js_url="", jquery_url=""
-    ).from_notebook_node(notebook)
-    with places.atomic_write(page) as part:
-        part.write_text(text.replace("<head>", f"<head><script>window.MathJax = {MATHJAX};</script>", 1), "utf-8")
+    )
+    text, _ = exporter.from_notebook_node(notebook)
+    return text.replace("<head>", f"<head><script>window.MathJax = {MATHJAX};</script>", 1)
 
 
 # ---------------------------------------------------------------------- as a function
@@ -132,61 +112,42 @@ def coded(path: Path) -> list[dict]:
     return [cell for cell in notebooks.load(path)["cells"] if cell["cell_type"] == "code"]
 
 
-def comparison(path: Path) -> int | None:
-    """Find the cell tagged `comparison`: its number among the cells with code, from 0; None without one."""
-    return next((n for n, cell in enumerate(coded(path)) if "comparison" in notebooks.tags(cell)), None)
+def compares(path: Path) -> list[dict]:
+    """The cells with code up to the one tagged `comparison`, which is the last; none without one."""
+    cells = coded(path)
+    numbers = [number for number, cell in enumerate(cells, 1) if "comparison" in notebooks.tags(cell)]
+    return cells[: min(numbers, default=0)]
 
 
 def bound(path: Path) -> list[str]:
     """The names that the cell tagged `comparison` assigns: what a chapter measures is among them."""
-    if (number := comparison(path)) is None:
-        return []
-    assigned = (node for node in ast.parse(coded(path)[number]["source"]).body if isinstance(node, ast.Assign))
-    return [target.id for node in assigned for target in node.targets if isinstance(target, ast.Name)]
+    trees = [ast.parse(cell["source"]) for cell in compares(path)[-1:]]
+    return [target.id for tree in trees for node in tree.body if isinstance(node, ast.Assign)
+            for target in node.targets if isinstance(target, ast.Name)]  # fmt: skip
 
 
 def key(path: Path) -> str:
-    """Short hash of what a demonstration depends on, beside the values that are given.
-
-    It is over the notebook's folder, its code up to the comparison, with the defaults, and the library's code.
-    """
+    """Short hash of a notebook's folder, its code up to the comparison (defaults, too), and the library."""
     from cflkit.workbook.runs import records
 
-    sources = [cell["source"] for cell in coded(path)[: comparison(path) + 1]]
-    parts = [str(path.resolve().parent), records.code(), *sources]
-    return hashlib.blake2b(json.dumps(parts).encode(), digest_size=4).hexdigest()
+    sources = [cell["source"] for cell in compares(path)]
+    return places.digest([json.dumps([str(path.resolve().parent), records.code(), *sources])])
 
 
 def demonstrate(path: Path, values: Mapping, out: Path, seconds: float | None = None) -> tuple[Path, str]:
     """Run a chapter as a function: its code, in this process, up to the cell that compares methods.
 
-    Parameters
-    ----------
-    path : Path
-        The notebook, with a cell tagged `comparison`.
-    values : mapping
-        All its parameters.
-    out : Path
-        The file to write, in a folder that is named after :func:`key`: what is there is not run again.
-    seconds : float, optional
-        Ignored: a demonstration takes seconds, and is run whole.
-
-    Returns
-    -------
-    Path
-        The file.
-    str
-        Whether it was there.
+    `values` are those of all its parameters. What is in the file `out`, of a folder named after :func:`key`, is not
+    run again. `seconds` is for other tasks: a demonstration takes few, and is run whole.
+    Returns the file, and whether it was there.
     """
     from cflkit.workbook.runs.run import alone
 
     with alone(out.parent):
         if out.exists():
-            there = read(out)["parameters"]
-            require(there == dict(values), "parameters", there, f"{dict(values)}; delete {out} to run it again")
             return out, "; was there"
         began, names = time.perf_counter(), {"__name__": "__main__", "display": print}
-        for number, cell in enumerate(coded(path)[: comparison(path) + 1]):
+        for number, cell in enumerate(compares(path)):
             with contextlib.redirect_stdout(io.StringIO()), contextlib.chdir(path.resolve().parent):
                 exec(compile(cell["source"], f"{path.name}, cell {number}", "exec"), names)
             names |= values if "parameters" in notebooks.tags(cell) else {}
@@ -206,11 +167,10 @@ def compared(names: Mapping, measured: list[str]) -> dict[str, list[list[dict]]]
     found: dict[str, list] = {}
     for name in measured:
         value = names.get(name)
-        if isinstance(value, dict) and len(value) > 1:
-            runs = {key: list(_runs(one)) for key, one in value.items() if isinstance(key, str)}
-            if len(runs) == len(value) and all(runs.values()):
-                for key, one in runs.items():
-                    require(found.setdefault(key, one) == one, f"{name}: label", key, "of one method only")
+        if isinstance(value, dict) and len(value) > 1 and all(isinstance(key, str) for key in value):
+            runs = {key: [*_runs(one)] for key, one in value.items()}
+            for key, one in runs.items() if all(runs.values()) else ():
+                require(found.setdefault(key, one) == one, f"{name}: label", key, "of one method only")
     return found
 
 
@@ -232,20 +192,17 @@ def write(
     """Write what a rerun was and what it measured, whole or not at all."""
     from cflkit.workbook.runs import records
 
-    content = {"format": FORMAT, "chapter": chapter, "parameters": dict(values), "failed": failed,
+    content = {"format": records.FORMAT, "chapter": chapter, "parameters": dict(values), "failed": failed,
                "metrics": metrics, "provenance": records.provenance() | {"seconds": round(seconds, 1)}}  # fmt: skip
     file.parent.mkdir(parents=True, exist_ok=True)
-    with places.atomic_write(file) as part:
-        part.write_text(json.dumps(content, indent=1) + "\n", "utf-8")
+    places.write(file, json.dumps(content, indent=1) + "\n")
 
 
 def read(file: Path) -> dict:
     """Read a ``run.json``; one that is damaged, or of another version, is refused in a line with its name."""
+    from cflkit.workbook.runs import records
+
     try:
-        run = json.loads(file.read_text("utf-8"))
-        parts = {"chapter", "parameters", "metrics", "provenance", "failed"}
-        require(isinstance(run, dict) and parts <= run.keys(), "parts", sorted(run), f"{', '.join(sorted(parts))}")
-        require(run.get("format") == FORMAT, "format", run.get("format"), f"{FORMAT}; another version wrote this")
+        return records.parse(file, ["chapter", "parameters", "metrics", "provenance", "failed"])
     except (ValueError, TypeError, OSError, RecursionError) as error:
         raise ValueError(f"{file}: {error}") from None
-    return run

@@ -4,24 +4,19 @@ Each combination is a run of its own, with a lock and, for simulations, a checkp
 goes on when the same command is given again; two processes on one sweep share the work.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import NamedTuple
 
-import pandas as pd
-from matplotlib.figure import Figure
-from matplotlib.ticker import AutoLocator
-
 from cflkit.checks import require
 from cflkit.workbook import places
 from cflkit.workbook.chapters import compare, notebooks, rerun
-from cflkit.workbook.runs import pool, protocols, run
-from cflkit.workbook.show import plots
+from cflkit.workbook.runs import plans, pool, run
 
 Given = Mapping[str, Sequence[str]]  # the values of each parameter, as typed
-Make = Callable[[str, Mapping[str, str], int], protocols.Plan]
 
 
 class Point(NamedTuple):
@@ -38,7 +33,7 @@ class Point(NamedTuple):
 def of_chapter(name: str, given: Given, seeds: Sequence[int] | None, out: Path) -> list[Point]:
     """Make a point of every combination of a chapter that compares methods; without `seeds` it has its own."""
     path, points = notebooks.chapter(name).resolve(), []
-    require(rerun.comparison(path) is not None, "chapter", name,
+    require(bool(rerun.compares(path)), "chapter", name,
             "one that compares methods, in a cell tagged `comparison`, to be run for several values")  # fmt: skip
     folder = out.resolve() / f"{path.stem}-{rerun.key(path)}"
     for varying, one in _combinations(given):
@@ -50,30 +45,18 @@ def of_chapter(name: str, given: Given, seeds: Sequence[int] | None, out: Path) 
 
 
 def of_plans(
-    labels: Sequence[str], make: Make, given: Given, seeds: Sequence[int], folders: Mapping[str, Path], **how
+    bases: Sequence[plans.Plan], given: Given, seeds: Sequence[int], folders: Mapping[str, Path], **how
 ) -> list[Point]:
-    """Make a point of every combination of simulations.
-
-    Parameters
-    ----------
-    labels : sequence of str
-        Of methods.
-    make : callable
-        Makes a plan of a label, parameters as typed and a seed.
-    given, seeds
-        What varies.
-    folders, **how
-        As for :func:`cflkit.workbook.runs.run.run`.
-    """
-    points, plans = [], []
+    """Make a point of every combination of runs; `folders` and `how` are as for :func:`.runs.run.run`."""
+    points, made = [], []
     how |= {name: folder.resolve() for name, folder in folders.items()}  # workers may be elsewhere
-    for label, (varying, one), seed in product(labels, _combinations(given), seeds):
-        plans.append(make(label, one, seed))
-        which = [label] * (len(labels) > 1) + [varying] * bool(varying)
-        points.append(Point(", ".join(which), seed, partial(run.run, plans[-1], **how)))
+    for base, (varying, one), seed in product(bases, _combinations(given), seeds):
+        made.append(replace(base, seed=seed).changed(one))
+        which = [base.label] * (len(bases) > 1) + [varying] * bool(varying)
+        points.append(Point(", ".join(which), seed, partial(run.run, made[-1], **how)))
     for name, folder in folders.items():
         places.need_folder(name, folder)
-    for plan in plans:
+    for plan in made:
         plan.need_images()
     return points
 
@@ -95,7 +78,8 @@ def store(points: Sequence[Point], files: Mapping[str, Path], out: Path) -> list
         if (file := files.get(str(point))) is not None:
             key = point.varying or compare.name(file).partition("/")[2].partition(",")[0]
             groups.setdefault(key, []).append(compare.read(file))
-    table, drawn, first = compare.summary(groups), figure(groups), next(iter(files.values()))
+    table, first = compare.summary(groups), next(iter(files.values()))
+    y = next((y for y in ("accuracy", "personal_accuracy") if y in set(table["metric"])), "accuracy")
     print(compare.written(compare.cells(table)))
     for one in (one for runs in groups.values() for one in runs if one.diverged):
         print(" ".join(["diverged:", *filter(None, one.diverged), str(places.near(one.file))]))
@@ -105,27 +89,9 @@ def store(points: Sequence[Point], files: Mapping[str, Path], out: Path) -> list
     base = out / compare.name(first).partition("/")[0]
     base /= f"sweep-{places.digest('/'.join(file.parts[-3:]) for file in files.values())}"
     base.parent.mkdir(parents=True, exist_ok=True)
-    written = {".csv": lambda part: table.to_csv(part, index=False),
-               ".tex": lambda part: part.write_text(compare.written(compare.cells(table), "latex") + "\n", "utf-8"),
-               ".png": lambda part: drawn.savefig(part, format="png")}  # fmt: skip
-    made = [base.with_suffix(suffix) for suffix in written if drawn or suffix != ".png"]
-    for file in made:
-        with places.atomic_write(file) as part:
-            written[file.suffix](part)
+    places.write(base.with_suffix(".csv"), table.to_csv(index=False))
+    places.write(base.with_suffix(".tex"), compare.written(compare.cells(table), "latex") + "\n")
+    made = [base.with_suffix(".csv"), base.with_suffix(".tex")]
+    if drawn := compare.figure(groups, y):
+        made.append(compare.save(drawn, base.with_suffix(".png")))
     return made
-
-
-def figure(groups: compare.Groups) -> Figure | None:
-    """Draw the last round's accuracy over the one number that varies, else learning curves."""
-    table = compare.scores(groups)
-    y = next((y for y in ("accuracy", "personal_accuracy") if y in set(table["metric"])), "accuracy")
-    table = table[table["metric"] == y].rename(columns={"value": y})
-    x = table["run"].str.partition("=")
-    table["round"] = pd.to_numeric(x[2], errors="coerce") if len(x) else None
-    if table["round"].isna().any() or table["round"].nunique() < 2:
-        return compare.figure(groups, y)
-    plots.use_style()
-    drawn = plots.learning_curves({method or y: part for method, part in table.groupby("method")}, y)
-    drawn.axes[0].set_xlabel(x[0].iloc[0])
-    drawn.axes[0].xaxis.set_major_locator(AutoLocator())
-    return drawn

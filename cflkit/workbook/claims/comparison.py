@@ -20,19 +20,10 @@ def table(situation: str, share: str) -> str:
 
 
 def scores(name: str, own: bool = False) -> dict[str, dict[int, float]]:
-    """Accuracy of every row of a table by seed, in percent.
-
-    Parameters
-    ----------
-    name : str
-        The table.
-    own : bool
-        On images with each client's own labels, in place of all labels alike.
-    """
+    """Accuracy of every row of a table by seed [%]; on each client's `own` labels, or on all labels alike."""
     found = {}
-    for row in ledger.rows(name):
-        metric = row.metric.replace("accuracy", "own_accuracy") if own else row.metric
-        found[row.name] = row.measured.values(metric) if row.measured else {}
+    for row in (row for row in ledger.rows(name) if row.measured):
+        found[row.name] = row.measured.values(row.metric.replace("accuracy", "own_accuracy") if own else row.metric)
     return {method: values for method, values in found.items() if values}
 
 

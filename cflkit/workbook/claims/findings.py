@@ -20,7 +20,7 @@ SCORE = re.compile(r"\d\s*(%|points?\b)")  # a score typed by hand; what is comp
 
 def values(cell: str) -> dict[int, float]:
     """Values by seed of ``protocol/label/metric`` (accuracy in percent if left out); at least one."""
-    found, _ = measured.cell(cell)
+    found = measured.cell(cell).values
     require(bool(found), "cell", cell, "one that has a run record")
     return found
 

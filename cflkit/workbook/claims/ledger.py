@@ -11,13 +11,13 @@ from functools import cache
 from pathlib import Path
 
 from cflkit.checks import known, require
-from cflkit.workbook import places
+from cflkit.workbook import places, strict
 from cflkit.workbook.claims import papers
 from cflkit.workbook.claims.measured import Measured, measured, metric_of, number
 from cflkit.workbook.claims.papers import entries, printed, stated
-from cflkit.workbook.claims.schema import gates, left_out, tables
+from cflkit.workbook.claims.schema import gate, left_out, protocols, tables
 from cflkit.workbook.claims.verdicts import SEEDS, tally, too_early, verdicts
-from cflkit.workbook.runs import protocols, records, results
+from cflkit.workbook.runs import records, results
 from cflkit.workbook.runs.results import problems
 
 __all__ = [
@@ -29,26 +29,12 @@ __all__ = [
 # ---------------------------------------------------------------------- tables, and what they lack
 @dataclass(frozen=True)
 class Row:
-    """One row of a table: a printed number, or none, and the runs beside it.
+    """One row of a table: a printed number, or none, and the runs beside it."""
 
-    Attributes
-    ----------
-    name : str
-        As the table calls it.
-    label : str
-        The method's label in the protocol.
-    entry : dict or None
-        The printed number, as ``results.yaml`` has it.
-    metric : str
-        Which of a record's numbers stands beside it.
-    measured : Measured or None
-        The runs.
-    """
-
-    name: str
-    label: str
-    entry: dict | None
-    metric: str
+    name: str  # as the table calls it
+    label: str  # the method's, in the protocol
+    entry: dict | None  # the printed number, as ``results.yaml`` has it
+    metric: str  # which of a record's numbers stands beside it
     measured: Measured | None
 
     @property
@@ -63,13 +49,7 @@ class Row:
 
 
 def rows(name: str, folder: Path = records.FOLDER) -> Iterator[Row]:
-    """The rows of a table.
-
-    Raises
-    ------
-    ValueError
-        For an unknown table.
-    """
+    """The rows of a table; an unknown one is refused."""
     known(tables(), name, "table")
     table = tables()[name]
     for (title, row), entry in zip(table["rows"].items(), _beside(places.PAPERS)[name], strict=True):
@@ -80,19 +60,20 @@ def rows(name: str, folder: Path = records.FOLDER) -> Iterator[Row]:
 @cache
 def _beside(papers_folder: Path) -> dict[str, list[dict | None]]:
     """The printed entries that stand beside the rows of every table."""
-    return {
-        name: [papers.found(**{"paper": table["paper"], **table["where"], **row["printed"]})[0]
-               if "printed" in row else None for row in table["rows"].values()]
-        for name, table in tables().items()
-    }  # fmt: skip
+    found: dict[str, list[dict | None]] = {}
+    for name, table in tables().items():
+        for title, row in table["rows"].items():
+            where = {"paper": table["paper"], **table["where"], **row.get("printed", {})}
+            with strict.at("tables.yaml", name, "rows", title):
+                numbers = papers.found(**where) if "printed" in row else [None]
+                require(len(numbers) == 1, "printed", where, "fields of exactly one printed number")
+            found.setdefault(name, []).extend(numbers)
+    return found
 
 
 @dataclass(frozen=True)
 class Missing:
-    """A run that a table lacks: what to run, and its minutes of one CPU core, and of an H200.
-
-    A core's are what another seed took, else what the protocol says, as for an H200.
-    """
+    """A run that a table lacks, and its minutes of a CPU core (what another seed took, if known) and of an H200."""
 
     protocol: str
     label: str
@@ -102,20 +83,10 @@ class Missing:
 
 
 def missing(name: str, seeds: Sequence[int] | None = None, folder: Path = records.FOLDER) -> list[Missing]:
-    """Runs that a table lacks, cheapest first.
-
-    Parameters
-    ----------
-    name : str
-        A table of ``tables.yaml``.
-    seeds : sequence of int, optional
-        Which seeds are wanted; as many as the table asks for if None.
-    folder : Path
-        Where the run records are.
-    """
+    """Runs that a table lacks, cheapest first; of these seeds, or of as many as the table asks for."""
     known(tables(), name, "table")
     protocol = tables()[name]["protocol"]
-    cost, lacking = protocols.protocols()[protocol]["cost"], {}
+    cost, lacking = protocols()[protocol]["cost"], {}
     for row in rows(name, folder):
         runs = row.measured.runs if row.measured else []
         took = [r["provenance"]["seconds"] / 60 for r in runs if r["provenance"]["device"] == "cpu"]
@@ -133,7 +104,6 @@ def recorded(name: str, seeds: Sequence[int] | None = None, folder: Path = recor
 
 
 def _wanted(name: str, seeds: Sequence[int] | None) -> set[int]:
-    """The seeds that a table states, unless others are named."""
     table = tables()[name]
     return set(range(table.get("extended", table["seeds"])) if seeds is None else seeds)
 
@@ -145,31 +115,18 @@ LEAST = 0.1  # of the way from chance to its printed number: what a row must hav
 
 @dataclass(frozen=True)
 class Coverage:
-    """What became of one printed number.
+    """What became of one printed number."""
 
-    Attributes
-    ----------
-    entry : dict
-        As ``results.yaml`` has it.
-    state : {"measured", "runnable", "not runnable here"}
-        Whether a run stands beside it, could, or why not.
-    early : bool
-        Whether every row beside it is :func:`unlearnt`, or leans on a baseline that has hardly learnt, or that
-        is missing.
-    values : tuple of float
-        The measured numbers of the best row beside it.
-    tables : tuple of str
-        Which tables have a row for it.
-    because : str
-        Why nothing can be run.
-    """
+    entry: dict  # as ``results.yaml`` has it
+    values: tuple[float, ...] = ()  # the measured numbers of the best row beside it
+    early: bool = False  # all rows beside it are :func:`unlearnt`, or lean on a baseline that misses its print
+    tables: tuple[str, ...] = ()  # which have a row for it
+    because: str = ""  # why nothing can be run
 
-    entry: dict
-    state: str
-    early: bool = False
-    values: tuple[float, ...] = ()
-    tables: tuple[str, ...] = ()
-    because: str = ""
+    @property
+    def state(self) -> str:
+        """Whether a run stands beside it, could, or cannot."""
+        return MEASURED if self.values else NOT_RUN if self.because else RUNNABLE
 
     @property
     def firm(self) -> bool:
@@ -178,13 +135,7 @@ class Coverage:
 
 
 def coverage(folder: Path = records.FOLDER) -> list[Coverage]:
-    """Every printed number, in the order of ``results.yaml``, with what became of it.
-
-    Raises
-    ------
-    ValueError
-        For a number with neither a row nor a reason.
-    """
+    """What became of every printed number, in the file's order; one with neither row nor reason is refused."""
     beside: dict[int, list[tuple[bool, tuple[float, ...], str]]] = {}
     for name, table in tables().items():
         blocked = bool(too_early(table["protocol"], folder))
@@ -196,24 +147,20 @@ def coverage(folder: Path = records.FOLDER) -> list[Coverage]:
            for entry in papers.matching(paper=out["paper"], **out["where"])}  # fmt: skip
     found = []
     for entry in entries():
-        if has := beside.get(id(entry)):
-            early, values, _ = max(has, key=lambda row: (bool(row[1]) and not row[0], len(row[1])))
-            names = tuple(name for *_, name in has)
-            state = MEASURED if values else RUNNABLE
-            found.append(Coverage(entry, state, bool(values) and early, values, names))
-        else:
-            one = {key: entry[key] for key in ("paper", "table", "dataset", "method", "metric")} | entry["setting"]
-            require(id(entry) in why, "printed number", one, "in a row of tables.yaml, or in its left_out")
-            found.append(Coverage(entry, NOT_RUN, because=why[id(entry)]))
+        has, one = beside.get(id(entry), []), {**entry, **entry["setting"]}
+        require(bool(has) or id(entry) in why, "printed number", one, "in a row of tables.yaml, or in its left_out")
+        best = max(has, key=lambda row: (bool(row[1]) and not row[0], len(row[1])), default=(False, (), ""))
+        because = "" if has else why[id(entry)]
+        found.append(Coverage(entry, best[1], bool(best[1]) and best[0], tuple(name for *_, name in has), because))
     return found
 
 
 def unlearnt(protocol: str, row: Row) -> bool:
     """Whether a run of a printed accuracy or F1 has diverged, or is not a tenth of the way from chance to print."""
-    gate = gates().get(protocol, "")
-    if isinstance(gate, str) or not row.values or row.metric in results.PLAIN:
+    leans = gate(protocol)
+    if not leans or not row.values or row.metric in results.PLAIN:
         return False
-    chance = protocols.protocols()[protocol].get("constant") or 100 / gate["classes"]
+    chance = protocols()[protocol].get("constant") or 100 / leans["classes"]
     near = min(row.values.values()) < chance + LEAST * (row.printed - chance)
     return near or any(map(results.diverged, row.measured.runs))
 
@@ -221,25 +168,17 @@ def unlearnt(protocol: str, row: Row) -> bool:
 def totals(folder: Path = records.FOLDER) -> dict[str, int | float]:
     """How many printed numbers were measured and how, and what the missing runs of all tables cost.
 
-    Returns
-    -------
-    dict
-        ``printed``; ``measured``, of which ``firm`` with three seeds, and ``early`` where a baseline has hardly
-        learnt, or a run of the row has diverged or is near chance; ``runnable``; ``left out``; ``runs`` missing,
-        each counted once, their ``hours`` of a CPU core and ``gpu_hours`` of an H200.
+    Of the ``printed`` ones some are ``measured``, of these ``firm`` and ``early`` as :class:`Coverage` says, others
+    ``runnable`` or ``left out``; ``runs`` are missing, each counted once, ``hours`` of a core or ``gpu_hours``.
     """
     with results.unchanged():
         every = coverage(folder)
         lacking = {(m.protocol, m.label, m.seed): m for name in tables() for m in missing(name, folder=folder)}
     states = [one.state for one in every]
     return {
-        "printed": len(every),
-        "measured": states.count(MEASURED),
-        "firm": sum(one.firm for one in every),
-        "early": sum(one.early for one in every),
-        "runnable": states.count(RUNNABLE),
-        "left out": states.count(NOT_RUN),
-        "runs": len(lacking),
+        "printed": len(every), "measured": states.count(MEASURED), "runnable": states.count(RUNNABLE),
+        "left out": states.count(NOT_RUN), "firm": sum(one.firm for one in every),
+        "early": sum(one.early for one in every), "runs": len(lacking),
         "hours": sum(m.minutes for m in lacking.values()) / 60,
         "gpu_hours": sum(m.gpu_minutes for m in lacking.values()) / 60,
-    }
+    }  # fmt: skip

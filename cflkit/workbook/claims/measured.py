@@ -2,23 +2,19 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, cached_property
 from pathlib import Path
 
 from cflkit.checks import known
 from cflkit.engine import metrics
 from cflkit.workbook.claims import schema
-from cflkit.workbook.runs import protocols, records, results
+from cflkit.workbook.runs import records, results
+from cflkit.workbook.runs.results import METRICS
 
 
 @dataclass(frozen=True)
 class Measured:
-    """The runs of one method of a protocol, one per seed.
-
-    Attributes
-    ----------
-    runs : list of dict
-        Their records, by seed.
-    """
+    """The runs of one method of a protocol: `runs` are their records, one a seed, by seed."""
 
     runs: list[dict]
 
@@ -37,6 +33,24 @@ class Measured:
         return list(self.values(metric).values())
 
 
+@dataclass(frozen=True)
+class Cell:
+    """A number of a method in a protocol: its records, and its last `values` by seed, of the seeds that count."""
+
+    runs: list[dict]
+    values: dict[int, float]
+
+    @cached_property
+    def gone(self) -> set[int]:
+        """Seeds whose models diverged."""
+        return {run["seed"] for run in self.runs if results.diverged(run)}
+
+    @cached_property
+    def steady(self) -> dict[int, float]:
+        """The values without those."""
+        return {seed: value for seed, value in self.values.items() if seed not in self.gone}
+
+
 def number(values: Sequence[float], sign: bool = False) -> str:
     """Mean with two decimals, and the standard deviation over seeds where there are several."""
     spread = metrics.spread(values)
@@ -46,8 +60,8 @@ def number(values: Sequence[float], sign: bool = False) -> str:
 
 def measured(protocol: str, label: str, folder: Path = records.FOLDER) -> Measured | None:
     """The records of a method in a protocol, of its present configuration; None if there are none."""
-    runs = {run["seed"]: run for run in results.runs(protocol, folder) if run["label"] == label}
-    return Measured([runs[seed] for seed in sorted(runs)]) if runs else None
+    runs = sorted((run for run in results.runs(protocol, folder) if run["label"] == label), key=lambda r: r["seed"])
+    return Measured(runs) if runs else None
 
 
 def metric_of(table: Mapping, row: Mapping) -> str:
@@ -55,20 +69,27 @@ def metric_of(table: Mapping, row: Mapping) -> str:
     return f"{row['model']}_{table['metric']}" if "model" in row else table["metric"]
 
 
-def cell(name: str, folder: Path = records.FOLDER) -> tuple[dict[int, float], list[dict]]:
-    """Values by seed, and the records, of ``protocol/label/metric`` (accuracy if left out).
+def cell(name: str, folder: Path = records.FOLDER) -> Cell:
+    """Read ``protocol/label/metric`` (accuracy if left out).
 
     Only the seeds that a table states beforehand count: 0, 1, ... up to their number.
 
     Raises
     ------
     ValueError
-        For a protocol or label that does not exist.
+        For a protocol, label or metric that does not exist.
     """
     protocol, label, metric = schema.split(name)
-    known(protocols.protocols(), protocol, "protocol")
-    known(protocols.protocols()[protocol]["methods"], label, "label")
-    wanted, m = schema.planned(protocol, label), measured(protocol, label, folder)
+    known(schema.protocols(), protocol, "protocol")
+    known(schema.protocols()[protocol]["methods"], label, "label")
+    known(METRICS, metric, "metric")
+    stamps = results.stamps(protocol, folder)
+    return _cell(protocol, label, metric, folder, schema.planned(protocol, label), stamps)
+
+
+@cache
+def _cell(protocol: str, label: str, metric: str, folder: Path, wanted: int | None, stamps: tuple) -> Cell:
+    m = measured(protocol, label, folder)
     runs = [run for run in (m.runs if m else []) if wanted is None or run["seed"] < wanted]
     values = results.cells(protocol, folder).get((label, metric), {})
-    return {run["seed"]: values[run["seed"]] for run in runs if run["seed"] in values}, runs
+    return Cell(runs, {run["seed"]: values[run["seed"]] for run in runs if run["seed"] in values})

@@ -1,6 +1,5 @@
 """What the papers print, as ``book/papers/results.yaml`` has it."""
 
-from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
@@ -8,30 +7,16 @@ from cflkit.checks import known, require
 from cflkit.workbook import places, strict
 
 
+@cache
+def _entries(folder: Path) -> tuple[list[tuple[dict, dict]], set[str]]:
+    """Every entry, as it is and with its setting's fields among its own; and all fields."""
+    both = [(entry, entry | entry["setting"]) for entry in strict.read(folder / "results.yaml")["entries"]]
+    return both, {field for _, flat in both for field in flat}
+
+
 def entries() -> list[dict]:
     """All printed numbers, as ``book/papers/results.yaml`` lists them."""
-    return strict.read(places.PAPERS / "results.yaml")["entries"]
-
-
-@cache
-def _flat(folder: Path) -> dict[str | None, list[tuple[dict, dict]]]:
-    """Every entry, and it with its setting's fields among its own, by paper; None: of all papers."""
-    found: dict[str | None, list[tuple[dict, dict]]] = {None: []}
-    for entry in strict.read(folder / "results.yaml")["entries"]:
-        for paper in (None, entry["paper"]):
-            found.setdefault(paper, []).append((entry, entry | entry["setting"]))
-    return found
-
-
-def check_fields(fields: Iterable[str]) -> None:
-    """Refuse fields that no printed number has."""
-    for field in fields:
-        known(_fields(places.PAPERS), field, "field")
-
-
-@cache
-def _fields(folder: Path) -> set[str]:
-    return {key for _, flat in _flat(folder)[None] for key in flat}
+    return [entry for entry, _ in _entries(places.PAPERS)[0]]
 
 
 def stated(**where) -> float | list[float]:
@@ -55,11 +40,11 @@ def stated(**where) -> float | list[float]:
 
 def matching(**where) -> list[dict]:
     """Entries that match, as for :func:`found`; perhaps none, and those printed as a dash too."""
-    paper = where.get("paper")
-    some = _flat(places.PAPERS).get(paper if isinstance(paper, str) else None, [])
-    for key, wanted in where.items():
+    some, fields = _entries(places.PAPERS)
+    for field, wanted in where.items():
+        known(fields, field, "field")
         allowed = wanted if isinstance(wanted, list) else [wanted]
-        some = [(entry, flat) for entry, flat in some if flat.get(key) in allowed]
+        some = [one for one in some if one[1].get(field) in allowed]
     return [entry for entry, _ in some]
 
 
@@ -75,7 +60,7 @@ def found(**where) -> list[dict]:
     Raises
     ------
     ValueError
-        If nothing matches.
+        If nothing matches, or no entry has such a field.
     """
     numbers = [entry for entry in matching(**where) if entry["value"] is not None]
     require(bool(numbers), "where", where, "fields of at least one entry of results.yaml")
@@ -103,10 +88,10 @@ def printed_numbers(paper: str, what: dict | list) -> list[float]:
         as_many = f"as many on both sides, not {len(ours)} and {len(theirs)}"
         require(len(ours) == len(theirs), "numbers", what, as_many)
         return [a - b for a, b in zip(ours, theirs, strict=True)]
-    extreme = next((choose for choose in (max, min) if choose.__name__ in what), None)
-    if extreme is None:
-        return printed(paper=paper, **what)
-    groups: dict = {}
-    for entry in found(paper=paper, **what[extreme.__name__]):
-        groups.setdefault((entry | entry["setting"]).get(what.get("by")), []).append(entry["value"])
-    return [extreme(values) for values in groups.values()]
+    for extreme in (max, min):
+        if extreme.__name__ in what:
+            groups: dict = {}
+            for entry in found(paper=paper, **what[extreme.__name__]):
+                groups.setdefault((entry | entry["setting"]).get(what.get("by")), []).append(entry["value"])
+            return [extreme(values) for values in groups.values()]
+    return printed(paper=paper, **what)

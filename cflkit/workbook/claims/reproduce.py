@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
-from cflkit.checks import known
 from cflkit.engine.simulation import check_device
 from cflkit.workbook import places
 from cflkit.workbook.claims import ledger
@@ -14,23 +13,10 @@ Lacking = list[tuple[protocols.Plan, float]]
 
 
 def lacking(table: str, seeds: Sequence[int] | None = None, out: Path = places.RESULTS, **how) -> Lacking:
-    """List the runs that a table lacks, cheapest first, each with its minutes of a core; images must be at hand.
-
-    Parameters
-    ----------
-    table : str
-        A table of ``book/papers/tables.yaml``.
-    seeds : sequence of int, optional
-        Which seeds are wanted; as many as the table asks for if None.
-    out : Path
-        Where records are.
-    **how
-        As for :class:`~cflkit.workbook.runs.protocols.Plan`.
-    """
-    known(ledger.tables(), table, "table")
+    """List what :func:`.ledger.missing` names as plans, each with its minutes of a core; images must be at hand."""
     check_device(how.get("device", "cpu"))
-    runs = [(protocols.plan(m.protocol, m.label, m.seed, **how), m.minutes)
-            for m in ledger.missing(table, seeds, out)]  # fmt: skip
+    lacks = ledger.missing(table, seeds, out)
+    runs = [(protocols.plan(m.protocol, m.label, m.seed, **how), m.minutes) for m in lacks]
     for plan, _ in runs:
         plan.need_images()
     return runs

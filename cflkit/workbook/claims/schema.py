@@ -5,24 +5,26 @@ from dataclasses import dataclass, field
 from datetime import date
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from cflkit.checks import Checked, Range, Weight, declared, known, require
+from cflkit.checks import Checked, Range, Weight, known, require
 from cflkit.workbook import places, strict
 from cflkit.workbook.claims import papers
-from cflkit.workbook.runs.experiments import OWN, protocols
-from cflkit.workbook.runs.scores import METRICS, MODELS
+from cflkit.workbook.runs.protocols import OWN, protocols
+from cflkit.workbook.runs.results import METRICS, MODELS
 
-__all__ = ["CHAPTERS", "OWN", "claims", "corrections", "gates", "left_out", "planned", "protocols", "tables"]
+__all__ = ["CHAPTERS", "OWN", "claims", "corrections", "gate", "left_out", "planned", "protocols", "tables"]
 
 CHAPTERS = ("mdicfl", "fesem", "stocfl", "lcfed", "fedcg")
+RULES = {"more": ("by", "lead"), "less": ("lead",), "near": ("within", "lead"), "ratio": ("to",),
+         "printed_more": ("within",)}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Table(Checked):
     """What is set beside what; the comment in ``tables.yaml`` says what the keys mean."""
 
-    paper: Literal["mdicfl", "fesem", "stocfl", "lcfed", "fedcg", "ours"]
+    paper: Literal[*CHAPTERS, "ours"]
     title: str
     protocol: str
     where: Mapping
@@ -39,16 +41,10 @@ class Table(Checked):
         require(self.seeds < (self.extended or 11), "extended", self.extended, "more than seeds")
         known(protocols(), self.protocol, "protocol")
         with strict.at("where"):
-            papers.check_fields(self.where)
-        for title, row in self.rows.items():
-            with strict.at("rows", title):
-                strict.check(TableRow, row)
-                known(protocols()[self.protocol]["methods"], row["label"], "label")
-                if "printed" in row:
-                    where = {"paper": self.paper, **self.where, **row["printed"]}
-                    papers.check_fields(where)
-                    single = len(papers.found(**where)) == 1
-                    require(single, "printed", where, "fields of exactly one printed number")
+            papers.matching(**self.where)
+        _each(TableRow, self.rows, "rows")
+        for row in self.rows.values():
+            known(protocols()[self.protocol]["methods"], row["label"], "label")
 
 
 @dataclass(frozen=True)
@@ -71,7 +67,7 @@ class LeftOut(Checked):
 
     def __post_init__(self):
         super().__post_init__()
-        papers.check_fields(self.where)
+        papers.matching(**self.where)
 
 
 @dataclass(frozen=True)
@@ -100,9 +96,34 @@ class Claim(Checked):
         require(not (self.main and self.kind), "main", self.main, "a claim of the paper that runs decide")
         if self.lead:
             known(self.numbers, self.lead, "number")
-        for name, part in self.parts.items():
-            with strict.at("parts", name):
-                _part(part, self.numbers)
+        _each(Part, self.parts, "parts")
+
+
+@dataclass(frozen=True)
+class Part(Checked):
+    """A comparison: one rule with its two sides, and what the rule may have besides."""
+
+    more: Sequence | None = None
+    less: Sequence | None = None
+    near: Sequence | None = None
+    ratio: Sequence | None = None
+    printed_more: Sequence | None = None
+    by: float | None = None
+    within: Weight | None = None
+    to: float | None = None
+    lead: str | None = None
+
+    def __post_init__(self):
+        super().__post_init__()
+        part = {key: value for key, value in vars(self).items() if value is not None}
+        rules = [rule for rule in RULES if rule in part]
+        require(len(rules) == 1, "rule", rules, f"a single one of {', '.join(RULES)}")
+        for key in part:
+            known([*rules, *RULES[rules[0]]], key, "key")
+        require("to" in part or not self.ratio, "to", self.to, "given")
+        require(len(part[rules[0]]) == 2, rules[0], part[rules[0]], "a list of 2")
+        for one in sides(part):
+            require(isinstance(one, str | int | float), "side", one, "a cell, a number, or a number's name")
 
 
 @dataclass(frozen=True)
@@ -148,112 +169,67 @@ class Correction(Checked):
     now: str | None = None
 
 
-# ---------------------------------------------------------------------- comparisons
-RULES: dict[str, dict[str, Any]] = {  # what each may have besides its two sides
-    "more": {"by": float, "lead": str},
-    "less": {},
-    "near": {"within": Weight},
-    "ratio": {"to": float},
-    "printed_more": {"within": Weight},
-}
-
-
+# ---------------------------------------------------------------------- comparisons and cells
 def kind_of(part: Mapping) -> str:
-    """The rule of a part: the one of its keys that is a rule's name."""
-    named = [key for key in part if key in RULES]
-    known(RULES, *(named or [next(iter(part), "(none)")])[:1], "test")
-    require(len(named) == 1, "test", named, "a single one")
-    return named[0]
+    """The rule of a comparison."""
+    return next(rule for rule in RULES if rule in part)
 
 
-def _part(part: Any, numbers: Mapping) -> None:
-    require(isinstance(part, Mapping), "entry", part, "a mapping")
-    kind = kind_of(part)
-    for key in part:
-        known([kind, *RULES[kind]], key, "key")
-        declared(key, part[key], RULES[kind].get(key, Any))
-    require(kind != "ratio" or "to" in part, "key", "to", "there")
-    two = isinstance(part[kind], list) and len(part[kind]) == 2
-    require(two, kind, part[kind], "a list of 2")
-    if "lead" in part:
-        known(numbers, part["lead"], "number")
-    for n, side in enumerate(part[kind]):
-        for one in side if n and isinstance(side, list) else [side]:
-            if n and isinstance(one, int | float) and not isinstance(one, bool):
-                continue
-            declared("cell", one, str)
-            known(numbers, one, "number") if kind == "printed_more" or (n and "/" not in one) else check_cell(one)
+def sides(part: Mapping) -> list:
+    """What a comparison compares: the cell that it is about, then its rivals, a number, or the name of one."""
+    ours, theirs = part[kind_of(part)]
+    return [ours, *(theirs if isinstance(theirs, list) else [theirs])]
+
+
+def cells(claim: Mapping) -> list[str]:
+    """Every cell that a claim's comparisons name."""
+    return [one for part in claim.get("parts", {}).values() for one in sides(part) if "/" in str(one)]
 
 
 def split(cell: str) -> tuple[str, str, str]:
     """Protocol, label and metric of ``protocol/label/metric``, whose metric is the accuracy if left out."""
-    protocol, label, metric = [*cell.split("/"), "accuracy"][:3]
-    return protocol, label, metric
-
-
-def check_cell(cell: str) -> None:
-    """Require that the protocol, the label and the metric of a cell exist."""
-    protocol, label, metric = split(cell)
-    known(protocols(), protocol, "protocol")
-    known(protocols()[protocol]["methods"], label, "label")
-    known(METRICS, metric, "metric")
+    protocol, _, rest = cell.partition("/")
+    label, _, metric = rest.partition("/")
+    return protocol, label, metric or "accuracy"
 
 
 # ---------------------------------------------------------------------- the files
+def _each(kind: type, entries: Mapping | Sequence, *where: str) -> None:
+    """Check every entry of a mapping, or of a list, whose entries are named by their `id` or their place."""
+    for at, given in entries.items() if isinstance(entries, Mapping) else enumerate(entries, 1):
+        with strict.at(*where, given.get("id", at) if isinstance(given, Mapping) else at):
+            strict.check(kind, given)
+
+
 @cache
 def _tables(folder: Path) -> dict:
     data = strict.keys(folder / "tables.yaml", {"tables": dict}, {"left_out": list})
     protocols()  # whose faults are named as its own
-    for name, given in data["tables"].items():
-        with strict.at("tables.yaml", name):
-            strict.check(Table, given)
-    for given in data.get("left_out", []):
-        with strict.at("tables.yaml", "left_out", _name(given, "item")):
-            strict.check(LeftOut, given)
+    _each(Table, data["tables"], "tables.yaml")
+    _each(LeftOut, data.get("left_out", []), "tables.yaml", "left_out")
     return data
-
-
-def _name(given: Any, key: str) -> Any:
-    return given.get(key, given) if isinstance(given, Mapping) else given
 
 
 @cache
 def _claims(folder: Path) -> dict:
     more = dict.fromkeys(CHAPTERS, list) | {"corrections": list}
     data = strict.keys(folder / "claims.yaml", {"rules_since": date, "gates": dict}, more)
-    protocols()
-    for name, gate in data["gates"].items():
-        with strict.at("claims.yaml", "gates", name):
-            known(protocols(), name, "protocol")
-            if not isinstance(gate, str):
-                strict.check(Gate, gate)
-                check_cell(f"{name}/{gate['baseline']}")
-                papers.found(paper=protocols()[name]["paper"], **gate["printed"])
-    ids: list[str] = []
+    gated = {name: given for name, given in data["gates"].items() if not isinstance(given, str)}
+    _each(Gate, gated, "claims.yaml", "gates")
     for paper in CHAPTERS:
-        for given in data.get(paper, []):
-            with strict.at("claims.yaml", _name(given, "id")):
-                strict.check(Claim, given)
-                require(given["id"] not in ids, "id", given["id"], "there once")
-                for number, what in given.get("numbers", {}).items():
-                    with strict.at("numbers", number):
-                        papers.printed_numbers(paper, what)
-                for cell in cells(given):
-                    known(data["gates"], cell.partition("/")[0], "gate of protocol")
-            ids.append(given["id"])
-        mains = [given["id"] for given in data.get(paper, []) if given.get("main")]
-        require(len(mains) < 2, f"claims.yaml, {paper}: main claims", mains, "one at most")
-    for given in data.get("corrections", []):
-        with strict.at("claims.yaml", "corrections"):
-            strict.check(Correction, given)
+        _each(Claim, data.get(paper, []), "claims.yaml", paper)
+    _each(Correction, data.get("corrections", []), "claims.yaml", "corrections")
+    every = [claim for paper in CHAPTERS for claim in data.get(paper, [])]
+    with strict.at("claims.yaml"):
+        for name in [*data["gates"], *(split(cell)[0] for claim in every for cell in cells(claim))]:
+            known(protocols(), name, "protocol")
+            known(data["gates"], name, "gate of protocol")
+        for claim in every:
+            require(sum(one["id"] == claim["id"] for one in every) == 1, "id", claim["id"], "there once")
+        for paper in CHAPTERS:
+            mains = [claim["id"] for claim in data.get(paper, []) if claim.get("main")]
+            require(len(mains) < 2, f"main claims of {paper}", mains, "one at most")
     return data
-
-
-def cells(claim: Mapping) -> list[str]:
-    """Every cell that a claim's comparisons name."""
-    sides = [side for part in claim.get("parts", {}).values() for side in part[kind_of(part)]]
-    flat = [one for side in sides for one in (side if isinstance(side, list) else [side])]
-    return [one for one in flat if "/" in str(one)]
 
 
 def tables() -> dict[str, dict]:
@@ -286,9 +262,10 @@ def claims() -> dict[str, list[dict]]:
     return {paper: found for paper, found in _claims(places.PAPERS).items() if paper in CHAPTERS}
 
 
-def gates() -> dict[str, dict | str]:
-    """What a protocol's claims lean on, or why on nothing; raises as ``protocols``."""
-    return _claims(places.PAPERS)["gates"]
+def gate(protocol: str) -> dict:
+    """What a protocol's claims lean on; nothing if they lean on nothing; raises as ``protocols``."""
+    given = _claims(places.PAPERS)["gates"].get(protocol, "")
+    return {} if isinstance(given, str) else given
 
 
 def rules_since() -> date:

@@ -10,19 +10,20 @@ A *finding* compares a with b at a boundary. It is **held** if the 95% interval 
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from math import inf, isfinite, nan
+from itertools import chain
+from math import ceil, inf, isfinite, nan, sqrt
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
-from scipy import stats
+from scipy import special  # scipy.stats has the same functions, and takes a second to import
 
-from cflkit.checks import require
-from cflkit.workbook import places
-from cflkit.workbook.claims import measured, papers, schema
+from cflkit.checks import known
+from cflkit.workbook import places, strict
+from cflkit.workbook.claims import papers, schema
+from cflkit.workbook.claims.measured import cell, metric_of
 from cflkit.workbook.claims.schema import split
 from cflkit.workbook.runs import records, results
 
@@ -49,7 +50,7 @@ class Gap:
 
     def ends(self, alpha: float = ALPHA) -> tuple[float, float]:
         """Ends of the interval that misses with chance `alpha`; without an error, no interval."""
-        half = float(stats.t.ppf(1 - alpha / 2, self.df)) * self.error if self.df > 0 else inf
+        half = float(special.stdtrit(self.df, 1 - alpha / 2)) * self.error if self.df > 0 else inf
         return self.mean - half, self.mean + half
 
     def above(self, boundary: float, sign: int = 1) -> float:
@@ -57,40 +58,24 @@ class Gap:
         if not isfinite(boundary):
             return 0.0 if sign * boundary < 0 else 1.0
         decides = self.n >= SEEDS and self.error > 0 and self.df > 0
-        return float(stats.t.sf(sign * (self.mean - boundary) / self.error, self.df)) if decides else 1.0
+        return float(special.stdtr(self.df, sign * (boundary - self.mean) / self.error)) if decides else 1.0
 
 
 @dataclass(frozen=True)
 class Finding:
-    """What runs say of a comparison.
+    """What runs say of a comparison; counts have no interval."""
 
-    Attributes
-    ----------
-    what, a, b : str
-        Its name, the cell, and the cell (of several, the one that decides) that it is compared with; "" if none.
-    boundary : float
-        Of a - b, or of a.
-    n : int
-        Seeds.
-    mean, low, high : float or None
-        The estimate and its interval; counts have none.
-    word, reason : str
-        "held", "failed" or "open", and why, if that is not the interval.
-    runs : tuple of dict
-        The records behind it.
-    """
-
-    what: str
-    a: str = ""
-    b: str = ""
-    boundary: float = 0.0
-    n: int = 0
+    what: str  # its name
+    a: str = ""  # the cell that it is about
+    b: str = ""  # the cell (of several, the one that decides) that it is compared with; "" if none
+    boundary: float = 0.0  # of a - b, or of a
+    n: int = 0  # seeds
     mean: float | None = None
     low: float | None = None
     high: float | None = None
-    word: str = OPEN
-    reason: str = ""
-    runs: tuple[dict, ...] = ()
+    word: str = OPEN  # "held", "failed" or "open"
+    reason: str = ""  # for the word, if that is not the interval
+    runs: tuple[dict, ...] = ()  # the records behind it
 
 
 @dataclass(frozen=True)
@@ -104,22 +89,28 @@ class Verdict:
 
 
 # ---------------------------------------------------------------------- estimates
-def _steady(name: str, folder: Path) -> pd.Series:
-    """A cell's values by seed, without the runs that diverged."""
-    values, runs = measured.cell(name, folder)
-    gone = {run["seed"] for run in runs if results.diverged(run)}
-    return pd.Series({seed: value for seed, value in values.items() if seed not in gone}, dtype=float)
+@dataclass(frozen=True)
+class _Pool:
+    """Variance of a table's cells and its degrees of freedom; and without what seeds share (0: not so)."""
+
+    variance: float = 0.0
+    df: int = 0
+    left: float = 0.0
+    free: int = 0
+
+    def of(self, values: Sequence[float]) -> tuple[float, int, bool]:
+        """Variance of a cell, its degrees of freedom, and whether they are its table's."""
+        own, df = (float(np.var(values, ddof=1)), len(values) - 1) if len(values) > 1 else (0.0, 0)
+        usual = self.df > 0 and (df == 0 or special.fdtrc(df, self.df, own / self.variance) >= APART)
+        return (self.variance, self.df, True) if usual else (own, df, False)
 
 
-def _pool(name: str, other: str, folder: Path) -> tuple[float, int, float, int]:
-    """Variance and degrees of freedom of the table that has both cells: plain, and without seeds (0: not so).
-
-    Without a table that has both, all of their protocol count.
-    """
-    protocol, _, metric = split(name)
+def _pool(a: str, b: str, folder: Path) -> _Pool:
+    """That of the first table that has both cells; without one, all tables of their protocol and metric count."""
+    protocol, _, metric = split(a)
     tables = _cells(places.PAPERS).get((protocol, results.base(metric)), [])
-    wanted = {"/".join(split(n)) for n in (name, other or name)}
-    every = tuple(dict.fromkeys(cell for cells in tables for cell in cells))
+    wanted = {"/".join(split(name)) for name in (a, b or a)}
+    every = tuple(dict.fromkeys(chain(*tables)))
     table = next((cells for cells in tables if wanted <= set(cells)), every)
     return _pooled(table, folder, results.stamps(protocol, folder))
 
@@ -130,73 +121,60 @@ def _cells(papers_folder: Path) -> dict[tuple[str, str], list[tuple[str, ...]]]:
     found: dict[tuple[str, str], list[tuple[str, ...]]] = {}
     for table in schema.tables().values():
         protocol, metric = table["protocol"], table["metric"]
-        cells = (f"{protocol}/{row['label']}/{measured.metric_of(table, row)}" for row in table["rows"].values())
+        cells = (f"{protocol}/{row['label']}/{metric_of(table, row)}" for row in table["rows"].values())
         found.setdefault((protocol, metric), []).append(tuple(dict.fromkeys(cells)))
     return found
 
 
 @cache
-def _pooled(table: Sequence[str], folder: Path, stamps: tuple) -> tuple[float, int, float, int]:
-    cells = [cell for name in table if len(cell := _steady(name, folder)) > 1 and cell.var() > 0]
-    cells.sort(key=pd.Series.var)
+def _pooled(table: Sequence[str], folder: Path, stamps: tuple) -> _Pool:
+    cells = [(float(np.var([*steady.values()], ddof=1)), steady) for name in table
+             if len(steady := cell(name, folder).steady) > 1]  # fmt: skip
+    cells = sorted((one for one in cells if one[0] > 0), key=lambda one: one[0])
     while len(cells) > 2:  # the most variable cell leaves while it stands out
-        rest = _together(cells[:-1])
-        if stats.f.sf(cells[-1].var() / rest[0], len(cells[-1]) - 1, rest[1]) >= APART:
+        (variance, values), rest, df = cells[-1], *_together(cells[:-1])
+        if special.fdtrc(len(values) - 1, df, variance / rest) >= APART:
             break
         cells.pop()
     if not cells:
-        return 0.0, 0, 0.0, 0
-    grid = pd.DataFrame(dict(enumerate(cells))).dropna().to_numpy()  # seeds x cells, of the seeds that all have
-    n, m = grid.shape
-    if min(n, m) > 1:
+        return _Pool()
+    shared = sorted(set.intersection(*(set(values) for _, values in cells)))
+    grid = np.array([[values[seed] for _, values in cells] for seed in shared])  # seeds x cells
+    if min(len(shared), len(cells)) > 1:
         rest = grid - grid.mean(0) - grid.mean(1, keepdims=True) + grid.mean()
-        left, free = float((rest**2).sum()) / ((n - 1) * (m - 1)), (n - 1) * (m - 1)
-        between = m * float(grid.mean(1).var(ddof=1))
-        if left > 0 and stats.f.sf(between / left, n - 1, free) < ALPHA:
-            return (*_together(cells), left, free)
-    return (*_together(cells), 0.0, 0)
+        seeds, free = len(shared) - 1, (len(shared) - 1) * (len(cells) - 1)
+        left, between = float((rest**2).sum()) / free, len(cells) * float(grid.mean(1).var(ddof=1))
+        if left > 0 and special.fdtrc(seeds, free, between / left) < ALPHA:
+            return _Pool(*_together(cells), left, free)
+    return _Pool(*_together(cells))
 
 
-def _together(cells: Sequence[pd.Series]) -> tuple[float, int]:
+def _together(cells: Sequence[tuple[float, Mapping]]) -> tuple[float, int]:
     """Pooled variance, and its degrees of freedom."""
-    df = sum(len(cell) - 1 for cell in cells)
-    return sum(cell.var() * (len(cell) - 1) for cell in cells) / df, df
-
-
-def _variance(side: pd.Series, pool: tuple[float, int, float, int]) -> tuple[float, int, bool]:
-    """Variance of a cell, its degrees of freedom, and whether they are its table's."""
-    own, df = (float(side.var()), len(side) - 1) if len(side) > 1 else (0.0, 0)
-    if pool[1] and (df == 0 or stats.f.sf(own / pool[0], df, pool[1]) >= APART):
-        return pool[0], pool[1], True
-    return own, df, False
+    df = sum(len(values) - 1 for _, values in cells)
+    return sum(variance * (len(values) - 1) for variance, values in cells) / df, df
 
 
 def compare(a: str, b: str = "", folder: Path = records.FOLDER) -> Gap:
-    """Estimate a - b, or a; both are cells, ``protocol/label/metric``.
-
-    Raises
-    ------
-    ValueError
-        For a cell that no protocol has.
-    """
-    sides = [_steady(name, folder) for name in (a, b) if name]
-    if not all(map(len, sides)):
+    """Estimate a - b, or a; both are cells, ``protocol/label/metric``. One that does not exist is refused."""
+    sides = [cell(name, folder).steady for name in (a, b) if name]
+    if not all(sides):
         return Gap(0, nan, 0.0, 0)
     same = not b or split(a)[0] == split(b)[0]
-    pools = [_pool(a, b if same else "", folder), _pool(b or a, a if same else "", folder)]
-    own = [_variance(side, pool) for side, pool in zip(sides, pools, strict=False)]
+    pools = [_pool(a, b, folder)] * 2 if same else [_pool(name, name, folder) for name in (a, b)]
+    own = [pool.of([*side.values()]) for side, pool in zip(sides, pools, strict=False)]
     usual = same and all(kind for *_, kind in own)
-    gaps = (sides[0] - sides[1]).dropna() if b else ()
-    if usual and len(gaps) > 1 and pools[0][3]:
-        return Gap(len(gaps), float(gaps.mean()), float(np.sqrt(2 * pools[0][2] / len(gaps))), pools[0][3])
-    shares = [variance / len(side) for (variance, *_), side in zip(own, sides, strict=True)]
-    total, dfs = sum(shares), [df for _, df, _ in own]
+    gaps = [value - sides[-1][seed] for seed, value in sides[0].items() if seed in sides[-1]] if b else []
+    if usual and len(gaps) > 1 and pools[0].free:
+        return Gap(len(gaps), float(np.mean(gaps)), sqrt(2 * pools[0].left / len(gaps)), pools[0].free)
+    shares = [(variance / len(side), df) for (variance, df, _), side in zip(own, sides, strict=True)]
+    total = sum(share for share, _ in shares)
     if usual and b:
-        df = float(dfs[0])
+        df = float(shares[0][1])
     else:  # Welch and Satterthwaite
-        df = total**2 / sum(s**2 / d for s, d in zip(shares, dfs, strict=True) if d) if total and min(dfs) else 0.0
-    mean = float(sides[0].mean() - (sides[1].mean() if b else 0))
-    return Gap(min(map(len, sides)), mean, float(np.sqrt(total)), df)
+        df = total**2 / sum(s**2 / d for s, d in shares) if total and all(d for _, d in shares) else 0.0
+    means = [float(np.mean([*side.values()])) for side in sides]
+    return Gap(min(map(len, sides)), means[0] - sum(means[1:]), sqrt(total), df)
 
 
 # ---------------------------------------------------------------------- whether a set-up is the paper's
@@ -205,48 +183,44 @@ def set_up(protocol: str, folder: Path = records.FOLDER, cells: Sequence[str] = 
 
     A baseline that misses print does so only while its curve, or that of a cell that is judged, still rises.
     """
-    gate = schema.gates().get(protocol, "")
-    if isinstance(gate, str):
+    if not (gate := schema.gate(protocol)):
         return ""
     if "unlike" in gate:
         return f"the set-up is not the paper's: {gate['unlike']}"
-    name, label = f"{protocol}/{gate['baseline']}", gate["baseline"].split("/")[0]
-    values, runs = measured.cell(name, folder)
-    if not values:
+    name = f"{protocol}/{gate['baseline']}"
+    label, base = split(name)[1], cell(name, folder)
+    if not base.values:
         return f"the baseline `{label}` has not run"
-    if any(map(results.diverged, runs)):
+    if base.gone:
         return f"set-up not reproduced: the baseline `{label}` has diverged"
-    found = papers.found(paper=schema.protocols()[protocol]["paper"], **gate["printed"])
-    entry = min(found, key=lambda e: e["value"])
-    mean = sum(values.values()) / len(values)
-    if abs(mean - entry["value"]) <= max(MISS, DEVIATIONS * (entry["std"] or 0)):
+    entries = papers.found(paper=schema.protocols()[protocol]["paper"], **gate["printed"])
+    printed, deviation = min((entry["value"], entry["std"] or 0) for entry in entries)
+    mean = sum(base.values.values()) / len(base.values)
+    rising = (one for one in [name, *cells] if split(one)[0] == protocol and rise(one, folder) > RISING)
+    if abs(mean - printed) <= max(MISS, DEVIATIONS * deviation) or not (curve := next(rising, "")):
         return ""
-    rising = [one for one in [name, *cells] if split(one)[0] == protocol and rise(one, folder) > RISING]
-    if not rising:
-        return ""
-    curve = "its curve" if rising[0] == name else f"`{split(rising[0])[1]}`"
-    return (f"set-up not reproduced: the baseline `{label}` has {mean:.2f} where {entry['value']:.2f} is printed, "
+    curve = "its curve" if curve == name else f"`{split(curve)[1]}`"
+    return (f"set-up not reproduced: the baseline `{label}` has {mean:.2f} where {printed:.2f} is printed, "
             f"and {curve} still rises")  # fmt: skip
 
 
 def rise(name: str, folder: Path = records.FOLDER) -> float:
     """What a cell's mean gained from the last score within two thirds of the rounds to the end [points]."""
     metric, gains = split(name)[2], []
-    for run in measured.cell(name, folder)[1]:
-        known = [(row["round"], row[metric]) for row in run["rounds"] if isinstance(row.get(metric), float)]
-        early = [score for at, score in known if 3 * at <= 2 * run["config"]["rounds"]]
-        gains += [100 * (known[-1][1] - early[-1])] if early else []
+    for run in cell(name, folder).runs:
+        scored = [(row["round"], row[metric]) for row in run["rounds"] if isinstance(row.get(metric), float)]
+        early = [score for at, score in scored if 3 * at <= 2 * run["config"]["rounds"]]
+        gains += [100 * (scored[-1][1] - early[-1])] if early else []
     return sum(gains) / len(gains) if gains else 0.0
 
 
 def switched_off(name: str, folder: Path = records.FOLDER) -> str:
     """Say so if what a method's claims rest on did not happen in its runs, such as more than one domain."""
     protocol, label, _ = split(name)
-    gate = schema.gates().get(protocol, "")
-    rule = {} if isinstance(gate, str) else gate.get("mechanism", {})
+    rule = schema.gate(protocol).get("mechanism", {})
     if not rule or not label.startswith(rule["label"]):
         return ""
-    values = list(measured.cell(f"{protocol}/{label}/{rule['metric']}", folder)[0].values())
+    values = cell(f"{protocol}/{label}/{rule['metric']}", folder).values.values()
     mean = sum(values) / len(values) if values else nan
     off = mean >= rule["below"] if "below" in rule else mean < rule["least"]
     return f"the mechanism is off: {rule['why']}" if off else ""
@@ -254,36 +228,34 @@ def switched_off(name: str, folder: Path = records.FOLDER) -> str:
 
 def too_early(protocol: str, folder: Path = records.FOLDER) -> str:
     """Say so if the baseline of a protocol that has run misses its print; "" otherwise."""
-    gate = schema.gates().get(protocol, "")
-    ran = not isinstance(gate, str) and bool(measured.cell(f"{protocol}/{gate['baseline']}", folder)[0])
-    return set_up(protocol, folder) if ran else ""
+    gate = schema.gate(protocol)
+    return set_up(protocol, folder) if gate and cell(f"{protocol}/{gate['baseline']}", folder).values else ""
 
 
 # ---------------------------------------------------------------------- comparisons
-def asked(part: dict, numbers: dict) -> tuple[str, list[str], float, float]:
+def asked(part: Mapping, numbers: Mapping) -> tuple[str, list[str], float, float]:
     """A comparison: the cell a, its rivals b, and between which two numbers the claim wants a - b, or a."""
-    kind = schema.kind_of(part)
-    ours, theirs = part[kind]
-    rivals = theirs if isinstance(theirs, list) else [theirs] if "/" in str(theirs) else []
-    centre = 0.0 if rivals else float(numbers.get(theirs, [theirs])[0])
-    within = part.get("within", 0)
-    low, high = {
-        "more": (centre + part.get("by", 0), inf),
-        "less": (-inf, centre),
-        "near": (centre - within, centre + within),
-    }[kind]
+    kind, (ours, *rivals) = schema.kind_of(part), schema.sides(part)
+    centre, within = 0.0, part.get("within", 0)
+    if "/" not in str(rivals[0]):  # a number, or the name of a printed one
+        (centre,), rivals = rivals, []
+        if isinstance(centre, str):
+            known(numbers, centre, "number")
+            centre = numbers[centre][0]
+    low, high = {"more": (centre + part.get("by", 0), inf), "less": (-inf, centre),
+                 "near": (centre - within, centre + within)}[kind]  # fmt: skip
     return ours, rivals, low, high
 
 
-def decide(parts: dict[str, dict], numbers: dict[str, list[float]], folder: Path = records.FOLDER,
+def decide(parts: Mapping[str, Mapping], numbers: Mapping[str, list[float]], folder: Path = records.FOLDER,
            lead: str | None = None, ours: bool = False) -> list[Finding]:  # fmt: skip
     """Decide the comparisons of a claim, with Holm's correction over all of them and all of their rivals.
 
     Parameters
     ----------
-    parts : dict
+    parts : mapping
         Comparisons by name, as ``claims.yaml`` has them.
-    numbers : dict
+    numbers : mapping
         The claim's printed numbers, by name.
     folder : Path
         Where the run records are.
@@ -295,17 +267,19 @@ def decide(parts: dict[str, dict], numbers: dict[str, list[float]], folder: Path
     found: dict[str, Finding] = {}
     tests: list[tuple[str, str, Gap, float, float]] = []
     for what, part in parts.items():
-        mine, rivals, low, high = asked(part, numbers)
-        runs = tuple(run for name in [mine, *rivals] for run in measured.cell(name, folder)[1])
-        blank = Finding(what, mine, boundary=low if isfinite(low) else high, runs=runs)
-        why = _unready([mine, *rivals], folder, ours)
-        gone = [name for name in rivals if any(map(results.diverged, measured.cell(name, folder)[1]))]
+        with strict.at(what):
+            a, rivals, low, high = asked(part, numbers)
+            cells = {name: cell(name, folder) for name in [a, *rivals]}
+            blank = Finding(what, a, boundary=low if isfinite(low) else high,
+                            runs=tuple(run for one in [a, *rivals] for run in cells[one].runs))  # fmt: skip
+        why = _unready(cells, folder, ours)
+        gone = [name for name in rivals if cells[name].gone]
         beaten = f"`{'`, `'.join(split(name)[1] for name in gone)}` diverged, so beaten" if gone else ""
-        left = [name for name in rivals if name not in gone]
-        gaps = {name: compare(mine, name, folder) for name in left or [""]}
-        if why or (beaten and not left):
-            found[what] = replace(blank, word=OPEN if why else HELD, reason=why or beaten, **_shown(mine, gaps))
-        elif split(mine)[2] in COUNTED:
+        left = [name for name in rivals if name not in gone] or [""]
+        gaps = {name: compare(a, name, folder) for name in left}
+        if why or (beaten and left == [""]):
+            found[what] = replace(blank, word=OPEN if why else HELD, reason=why or beaten, **_shown(a, gaps))
+        elif split(a)[2] in COUNTED:
             found[what] = _counted(blank, left, low, high, folder)
         else:
             found[what] = replace(blank, reason=beaten)
@@ -318,52 +292,53 @@ def decide(parts: dict[str, dict], numbers: dict[str, list[float]], folder: Path
     return list(found.values())
 
 
-def _unready(names: Sequence[str], folder: Path, own: bool) -> str:
+def _unready(cells: Mapping, folder: Path, own: bool) -> str:
     """Why a comparison of cells, the claim's own first, cannot be judged; "" if it can."""
-    cells = {name: measured.cell(name, folder) for name in names}
-    lacking = dict.fromkeys(split(name)[1] for name, (values, _) in cells.items() if not values)
+    lacking = dict.fromkeys(split(name)[1] for name, one in cells.items() if not one.values)
     if lacking:
         return f"{UNRUN}: `{'`, `'.join(lacking)}`" if len(lacking) < len(cells) else UNRUN
-    if any(map(results.diverged, cells[names[0]][1])):
-        return f"`{split(names[0])[1]}` diverged"
+    name, first = next(iter(cells.items()))
+    if first.gone:
+        return f"`{split(name)[1]}` diverged"
     if own:
         return ""
-    why = [*(set_up(split(n)[0], folder, names) for n in names), *(switched_off(n, folder) for n in names)]
+    why = [*(set_up(split(n)[0], folder, [*cells]) for n in cells), *(switched_off(n, folder) for n in cells)]
     return next(filter(None, why), "")
 
 
-def _shown(ours: str, gaps: dict[str, Gap]) -> dict:
+def _shown(a: str, gaps: Mapping[str, Gap]) -> dict:
     """The estimate against the closest rival, which is shown although it decides nothing."""
-    found = {name: gap for name, gap in gaps.items() if gap.n}
+    found = [(gap.mean, name, gap) for name, gap in gaps.items() if gap.n]
     if not found:
         return {}
-    name, gap = min(found.items(), key=lambda one: one[1].mean)
-    low, high = gap.ends()
-    ends = {"low": low, "high": high} if isfinite(low) and split(ours)[2] not in COUNTED else {}
-    return {"b": name, "n": gap.n, "mean": gap.mean, **ends}
+    mean, name, gap = min(found, key=lambda one: one[0])
+    return {"b": name, "n": gap.n, "mean": mean, **({} if split(a)[2] in COUNTED else _ends(gap))}
+
+
+def _ends(gap: Gap, level: float = ALPHA) -> dict[str, float]:
+    low, high = gap.ends(level)
+    return {"low": low, "high": high} if isfinite(low) else {}
 
 
 def _counted(blank: Finding, rivals: Sequence[str], low: float, high: float, folder: Path) -> Finding:
     """Decide a count or an index by the number of seeds in which it is as claimed; the worst rival decides."""
-    ours = measured.cell(blank.a, folder)[0]
-    told = []
-    for name in rivals or [""]:
-        theirs = measured.cell(name, folder)[0] if name else dict.fromkeys(ours, 0.0)
+    ours, told = cell(blank.a, folder).values, []
+    for name in rivals:
+        theirs = cell(name, folder).values if name else dict.fromkeys(ours, 0.0)
         gaps = [ours[seed] - theirs[seed] for seed in ours if seed in theirs]
         good = sum(low < gap < high or (low == high == gap) or (gap == low and not name) for gap in gaps)
         told.append((name, good, len(gaps), sum(gaps) / max(len(gaps), 1)))
     name, k, n, mean = min(told, key=lambda one: one[1] / max(one[2], 1))
-    sure = n > 0 and stats.binomtest(k, n).pvalue < ALPHA
+    sure = n > 0 and 2 * special.bdtr(min(k, n - k), n, 0.5) < ALPHA
     word = (HELD if 2 * k > n else FAILED) if sure else OPEN
-    rest = ", and six alike would decide" if n < 6 else ", which may be chance"
-    return replace(blank, b=name, n=n, mean=mean, word=word, reason=f"{k} of {n} seeds" + ("" if sure else rest))
+    rest = "" if sure else ", and six alike would decide" if n < 6 else ", which may be chance"
+    return replace(blank, b=name, n=n, mean=mean, word=word, reason=f"{k} of {n} seeds{rest}")
 
 
 def _holm(chances: Sequence[float]) -> list[tuple[bool, float]]:
     """For each p-value whether it is rejected, and the level at which its interval shows that."""
-    order = sorted(range(len(chances)), key=chances.__getitem__)
     found, going, level = [(False, ALPHA)] * len(chances), True, ALPHA
-    for step, at in enumerate(order):
+    for step, at in enumerate(sorted(range(len(chances)), key=chances.__getitem__)):
         if going:
             level = ALPHA / (len(chances) - step)
             going = 2 * chances[at] < level
@@ -378,12 +353,9 @@ def _decided(finding: Finding, mine: Sequence[tuple], printed: Sequence[float]) 
     alike = [one for one, its in zip(mine, words, strict=True) if its == word]
     (_, name, gap, *ends), (_, up), (_, down) = min(alike, key=lambda one: one[0][2].mean)
     level = {HELD: up, FAILED: down, OPEN: min(up, down)}[word]
-    low, high = gap.ends(level)
-    reason = [finding.reason] if finding.reason else []
-    if word == OPEN:
-        reason += _why_open(gap, ends, level, printed)
-    shown = {"low": low, "high": high} if isfinite(low) else {}
-    return replace(finding, b=name, n=gap.n, mean=gap.mean, word=word, reason="; ".join(reason), **shown)
+    why = _why_open(gap, ends, level, printed) if word == OPEN else ()
+    reason = "; ".join(filter(None, [finding.reason, *why]))
+    return replace(finding, b=name, n=gap.n, mean=gap.mean, word=word, reason=reason, **_ends(gap, level))
 
 
 def _why_open(gap: Gap, ends: Sequence[float], level: float, printed: Sequence[float]) -> Iterator[str]:
@@ -396,25 +368,18 @@ def _why_open(gap: Gap, ends: Sequence[float], level: float, printed: Sequence[f
     if printed and not low <= min(printed) <= high:
         yield f"the interval excludes the printed {min(printed):+.2f}"
     margin = min(abs(gap.mean - end) for end in ends if isfinite(end))
-    needed = (stats.t.ppf(1 - level / 2, max(gap.df, 1)) * gap.error) ** 2 * gap.n / margin**2 if margin else inf
-    needed = max(needed, gap.n + 1)
-    yield f"about {np.ceil(needed):.0f} seeds would" if needed <= MOST else f"more than {MOST} would be needed"
+    half = float(special.stdtrit(max(gap.df, 1), 1 - level / 2)) * gap.error
+    needed = max(half**2 * gap.n / margin**2 if margin else inf, gap.n + 1)
+    yield f"about {ceil(needed)} seeds would" if needed <= MOST else f"more than {MOST} would be needed"
 
 
 # ---------------------------------------------------------------------- claims
-def judge(paper: str, claim: dict, folder: Path = records.FOLDER) -> Verdict:
-    """Decide a claim by its comparisons; ``of`` says how many of them it needs: all, most or some.
-
-    Parameters
-    ----------
-    paper : str
-        Whose claim.
-    claim : dict
-        An item of ``claims.yaml``.
-    folder : Path
-        Where the run records are.
-    """
-    numbers = {k: papers.printed_numbers(paper, what) for k, what in claim.get("numbers", {}).items()}
+def judge(paper: str, claim: Mapping, folder: Path = records.FOLDER) -> Verdict:
+    """Decide a claim of a paper by its comparisons; ``of`` says how many of them it needs: all, most or some."""
+    numbers = {}
+    for name, what in claim.get("numbers", {}).items():
+        with strict.at("numbers", name):
+            numbers[name] = papers.printed_numbers(paper, what)
     parts = claim.get("parts", {})
     if claim.get("kind") in ("print", "arithmetic"):
         return _apart(claim["kind"], parts, numbers, folder)
@@ -432,32 +397,30 @@ def judge(paper: str, claim: dict, folder: Path = records.FOLDER) -> Verdict:
 
 
 def _word(of: str, count: Counter) -> str:
-    """The word for several comparisons."""
     n, held, failed = count.total(), count[HELD], count[FAILED]
     good = {"all": held == n, "most": 2 * held > n, "some": held > 0}[of]
     bad = {"all": failed > 0, "most": 2 * failed >= n, "some": failed == n}[of]
     return HELD if good else FAILED if bad else OPEN
 
 
-def _apart(kind: str, parts: dict, numbers: dict, folder: Path) -> Verdict:
+def _apart(kind: str, parts: Mapping, numbers: Mapping, folder: Path) -> Verdict:
     """A claim that printed numbers, or counting, decides: it says in how many of its comparisons it is right."""
     found = []
     for what, part in parts.items():
-        rule = schema.kind_of(part)
-        ours, theirs = part[rule]
-        if rule == "ratio":
-            sides = pd.DataFrame([measured.cell(name, folder)[0] for name in (ours, theirs)]).T.dropna()
-            value = sides[0].sum() / sides[1].sum() if len(sides) else nan
-            right = abs(value - part["to"]) <= RATIO
-        elif rule == "less":
-            value = pd.Series(measured.cell(ours, folder)[0], dtype=float).mean()
-            right = value <= theirs
-        elif theirs in numbers:
-            value = min(a - b for a, b in zip(numbers[ours], numbers[theirs], strict=True))
-            right = value > -part.get("within", 0)
+        rule, (ours, theirs) = schema.kind_of(part), schema.sides(part)
+        if rule == "printed_more":
+            with strict.at(what):
+                for one in filter(lambda side: isinstance(side, str), (ours, theirs)):
+                    known(numbers, one, "number")
+            other = numbers.get(theirs, [0.0] * len(numbers[ours]))
+            value = min(a - b for a, b in zip(numbers[ours], other, strict=True))
+            right = value > (-part.get("within", 0) if theirs in numbers else theirs)
         else:
-            value = min(numbers[ours])
-            right = value > theirs
+            a = cell(ours, folder).values
+            b = cell(theirs, folder).values if rule == "ratio" else dict.fromkeys(a, 1)
+            shared = [seed for seed in a if seed in b]
+            value = sum(a[seed] for seed in shared) / sum(b[seed] for seed in shared) if shared else nan
+            right = abs(value - part["to"]) <= RATIO if rule == "ratio" else value <= theirs
         found.append(Finding(what, mean=float(value), word="so" if right else "not so"))
     good = sum(one.word == "so" for one in found)
     worst = min(found, key=lambda one: one.word == "so")
@@ -467,26 +430,24 @@ def _apart(kind: str, parts: dict, numbers: dict, folder: Path) -> Verdict:
 def verdicts(paper: str, folder: Path = records.FOLDER) -> list[tuple[dict, Verdict]]:
     """A paper's claims, each with its verdict; judged once, until a record changes."""
     with results.unchanged():
-        named = {cell.split("/")[0] for claim in schema.claims()[paper] for cell in schema.cells(claim)}
+        named = {split(name)[0] for claim in schema.claims()[paper] for name in schema.cells(claim)}
         stamps = tuple(results.stamps(protocol, folder) for protocol in sorted(named))
         return _verdicts(paper, folder, places.PAPERS, stamps)
 
 
 @cache
 def _verdicts(paper: str, folder: Path, papers_folder: Path, stamps: tuple) -> list[tuple[dict, Verdict]]:
-    return [(claim, judge(paper, claim, folder)) for claim in schema.claims()[paper]]
+    found = []
+    for claim in schema.claims()[paper]:
+        with strict.at("claims.yaml", claim["id"]):
+            found.append((claim, judge(paper, claim, folder)))
+    return found
 
 
 def verdict(name: str, folder: Path = records.FOLDER) -> str:
-    """The word of the claim with this id.
-
-    Raises
-    ------
-    ValueError
-        If there is none.
-    """
+    """The word of the claim with this id; one that ``claims.yaml`` does not have is refused."""
     every = {claim["id"]: paper for paper, claims in schema.claims().items() for claim in claims}
-    require(name in every, "claim", name, "the id of one in claims.yaml")
+    known(every, name, "claim")
     return next(got.word for claim, got in verdicts(every[name], folder) if claim["id"] == name)
 
 
@@ -497,7 +458,7 @@ def tally(folder: Path = records.FOLDER) -> dict[str, dict[str, int]]:
     return {paper: {word: count[word] for word in WORDS} for paper, count in words.items()}
 
 
-def counts(claim: dict) -> bool:
+def counts(claim: Mapping) -> bool:
     """Whether a claim is the paper's, and decided by runs."""
     return "kind" not in claim
 
@@ -507,7 +468,7 @@ def agreement(values: Sequence[float], printed: float, within: float) -> str:
     gaps, n = np.array(values) - printed, len(values)
     if n < SEEDS:
         return "seems to agree" if abs(gaps.mean()) <= within else "seems to differ"
-    low, high = Gap(n, gaps.mean(), gaps.std(ddof=1) / np.sqrt(n), n - 1).ends()
+    low, high = Gap(n, gaps.mean(), gaps.std(ddof=1) / sqrt(n), n - 1).ends()
     if -within <= low and high <= within:
         return "agrees"
     return "differs" if low > within or high < -within else "undecided"

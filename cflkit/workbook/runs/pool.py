@@ -39,10 +39,10 @@ class Clock:
         """Seconds that are left, None for no limit."""
         return None if self.end is None else self.end - time.monotonic()
 
-    def check(self, *_) -> None:
+    def check(self) -> None:
         """Raise :class:`TimeIsUp` if nothing is left."""
         if self.over:
-            raise TimeIsUp
+            raise TimeIsUp("time is up")
 
     @property
     def over(self) -> bool:
@@ -72,16 +72,16 @@ def place(jobs: int, dask: str | None = None) -> Iterator[None]:
         from distributed import Client
     except ModuleNotFoundError:
         raise ModuleNotFoundError("dask is not installed: pip install 'cflkit[cluster]'") from None
-    with contextlib.ExitStack() as stack:
-        try:
-            client = stack.enter_context(Client(dask, timeout=10))
-            threads = sum(client.nthreads().values())
-        except (OSError, ValueError) as error:
-            line = f"dask = {dask!r}: must be the address of a scheduler that answers ({error})"
-            raise ValueError(line) from None
+    try:
+        client = Client(dask, timeout=10)
+    except (OSError, ValueError) as error:
+        line = f"dask = {dask!r}: must be the address of a scheduler that answers ({error})"
+        raise ValueError(line) from None
+    with client:
+        threads = sum(client.nthreads().values())
         require(threads > 0, "dask", dask, "a scheduler that has workers")
-        stack.enter_context(parallel_config("dask", n_jobs=threads))
-        yield
+        with parallel_config("dask", n_jobs=threads):
+            yield
 
 
 def _begin(parent: int) -> None:
@@ -114,33 +114,33 @@ def run(tasks: Sequence[Task], seconds: float | None = None) -> Iterator[Outcome
         raise WorkerDied(line) from None
 
 
+def attempt(number: int, task: Task, seconds: float | None) -> Outcome:
+    """Run a task where one is; what goes wrong is made an error that can be sent anywhere, of one line."""
+    import torch
+
+    from cflkit.engine.checkpoint import BusyError
+
+    torch.set_num_threads(1)
+    try:
+        return number, task(seconds), None
+    except Exception as error:
+        plain = isinstance(error, TimeIsUp | BusyError | OSError | ValueError) and len(error.args) <= 3
+        return number, None, error if plain else RuntimeError(f"{type(error).__name__}: {error}")
+
+
 def report(
     tasks: Mapping[str, Task], seconds: float | None = None, minutes: Sequence[float] = ()
 ) -> tuple[dict[str, Path], int]:
     """Run tasks that give a file and whether it was there, and print a line for each that ends.
 
-    What another process is at work on is passed over.
-
-    Parameters
-    ----------
-    tasks : mapping of str to callable
-        By name.
-    seconds : float, optional
-        The budget; :class:`TimeIsUp` is raised when it is spent before the last task has ended.
-    minutes : sequence of float
-        How long each takes about, where that is known.
-
-    Returns
-    -------
-    dict of str to Path
-        The files.
-    int
-        How many tasks failed.
+    What another process is at work on is passed over. `minutes` say how long each takes about, where that is known.
+    Returns the files by name, and how many tasks failed. :class:`TimeIsUp` is raised when the budget of `seconds`
+    was spent before the last task had ended.
     """
     from cflkit.engine.checkpoint import BusyError
 
-    names, began, done, made, failed = [*tasks], time.monotonic(), 0, 0.0, 0
-    long, found = list(minutes) or [1.0] * len(names), {}
+    names, began, done, made, found, failed = [*tasks], time.monotonic(), 0, 0.0, {}, 0
+    long = list(minutes) or [1.0] * len(names)
     if minutes:
         print(f"{len(names)} to run, about {_long(60 * sum(minutes))} on one core", flush=True)
     rest = sum(long)
@@ -165,23 +165,3 @@ def report(
 
 def _long(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds >= 60 else f"{seconds:.0f} s"
-
-
-def attempt(number: int, task: Task, seconds: float | None) -> Outcome:
-    """Run a task where one is."""
-    import torch
-
-    torch.set_num_threads(1)
-    try:
-        return number, task(seconds), None
-    except Exception as error:
-        return number, None, _plain(error)
-
-
-def _plain(error: Exception) -> Exception:
-    """An error that can be sent anywhere, and is one line."""
-    from cflkit.engine.checkpoint import BusyError
-
-    if isinstance(error, TimeIsUp | BusyError | OSError | ValueError) and len(error.args) <= 3:
-        return error
-    return RuntimeError(f"{type(error).__name__}: {error}")

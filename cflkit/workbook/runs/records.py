@@ -10,7 +10,9 @@ import json
 import math
 import os
 import platform
+import re
 import subprocess
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import version
@@ -24,21 +26,17 @@ from cflkit.engine.simulation import History, Simulation
 from cflkit.workbook import places
 
 FOLDER = places.RESULTS
+PACKAGE = Path(__file__).resolve().parents[2]
 DIGITS = 6  # decimals kept of a measured number
-FORMAT = 2  # of a record
-PARTS = ("format", "protocol", "label", "config", "seed", "final", "clients", "rounds", "provenance")
-label = places.label
+FORMAT = 2  # of a record, and of a chapter's run.json
+PARTS = ("protocol", "label", "config", "seed", "final", "clients", "rounds", "provenance")
 # where and how a run was computed changes its numbers at rounding level only: told, but not part of its identity
-_NOT_IN_IDENTITY = ("seed", "device", "trainer", "chunk", "workers")
+NOT_IN_IDENTITY = ("seed", "device", "trainer", "chunk", "workers")
 
 
 def identity(config: dict) -> str:
-    """Short hash of a resolved configuration, the same on every machine.
-
-    The seed itself is left out, but another seed deals other data, and a fingerprint of these is part of the
-    configuration: runs that differ in the seed alone have different hashes.
-    """
-    kept = {name: value for name, value in config.items() if name not in _NOT_IN_IDENTITY}
+    """Short hash of a resolved configuration, a fingerprint of its data included; the same on every machine."""
+    kept = {name: value for name, value in config.items() if name not in NOT_IN_IDENTITY}
     return hashlib.blake2b(json.dumps(kept, sort_keys=True).encode(), digest_size=5).hexdigest()
 
 
@@ -54,6 +52,7 @@ def path(protocol: str, label: str, config: dict, folder: Path = FOLDER) -> Path
 
 def write(protocol: str, label: str, simulation: Simulation, history: History, folder: Path = FOLDER) -> Path:
     """Write the record of a finished run of a protocol, whole or not at all; returns the file."""
+    cluster, device = simulation.method.assignment(history.server), simulation.model.device.type
     record = {
         "format": FORMAT,
         "protocol": protocol,
@@ -61,12 +60,13 @@ def write(protocol: str, label: str, simulation: Simulation, history: History, f
         "config": simulation.config,
         "seed": simulation.seed,
         "final": rounded(history.final),
-        "clients": _each_client(simulation, history),
+        "clients": rounded(simulation.accuracies(history), 4)
+        | ({} if cluster is None else {"cluster": cluster.tolist()}),
         "rounds": rounded(history.rounds),
         "provenance": provenance(of_method(simulation)) | {
             "seconds": round(sum(history.seconds), 1),
-            "device": simulation.model.device.type,
-            "card": torch.cuda.get_device_name() if simulation.model.device.type == "cuda" else None,
+            "device": device,
+            "card": torch.cuda.get_device_name() if device == "cuda" else None,
             "trainer": simulation.trainer,
             "chunk": simulation.chunk,
             "workers": simulation.workers,
@@ -75,16 +75,18 @@ def write(protocol: str, label: str, simulation: Simulation, history: History, f
     target = path(protocol, label, simulation.config, folder)
     target.parent.mkdir(parents=True, exist_ok=True)
     lines = ",\n".join(f" {json.dumps(name)}: {_lines(value)}" for name, value in record.items())
-    with places.atomic_write(target) as part:
-        part.write_text("{\n" + lines + "\n}\n", "utf-8")
+    places.write(target, "{\n" + lines + "\n}\n")
     return target
 
 
-def _each_client(simulation: Simulation, history: History) -> dict[str, list]:
-    """Every client's accuracies and, of methods that group clients, its cluster in the end."""
-    cluster = simulation.method.assignment(history.server)
-    grouped = {} if cluster is None else {"cluster": cluster.tolist()}
-    return rounded(simulation.accuracies(history), 4) | grouped
+def parse(file: Path, parts: Iterable[str]) -> dict:
+    """Read a JSON file of this format that has these parts; what else it may raise than a line is up to `json`."""
+    read = json.loads(file.read_text("utf-8"), parse_constant=_no_number)
+    require(isinstance(read, dict), "record", read, "a mapping")
+    for part in ("format", *parts):
+        require(part in read, "part", part, "there")
+    require(read["format"] == FORMAT, "format", read["format"], f"{FORMAT}; another version wrote this")
+    return read
 
 
 def read(file: Path) -> dict:
@@ -94,11 +96,7 @@ def read(file: Path) -> dict:
     """
     place = f"{file.parent.name}/{file.name}"
     try:
-        record = json.loads(file.read_text("utf-8"), parse_constant=_no_number)
-        require(isinstance(record, dict), "record", record, "a mapping")
-        for part in PARTS:
-            require(part in record, "part", part, "there")
-        require(record["format"] == FORMAT, "format", record["format"], f"{FORMAT}; another version wrote this")
+        record = parse(file, PARTS)
         require(record["final"] == record["rounds"][-1], "final", record["final"], "the last of the rounds")
         named = name(record)
     except (ValueError, TypeError, LookupError, OSError, RecursionError) as error:
@@ -117,6 +115,7 @@ def load(protocol: str | None = None, folder: Path = FOLDER) -> list[dict]:
     return [read(file) for file in sorted(folder.glob(f"{protocol or '*'}/*.json"))]
 
 
+# ---------------------------------------------------------------------- how a run came about
 def of_method(simulation: Simulation) -> Path:
     """The file that defines the method of a simulation."""
     return Path(inspect.getfile(type(simulation.method)))
@@ -125,15 +124,14 @@ def of_method(simulation: Simulation) -> Path:
 @cache
 def _library() -> bytes:
     """Digest of the package without the workbook, as it is when first asked for."""
-    root = Path(__file__).resolve().parents[2]
-    files = (file for file in sorted(root.rglob("*.py")) if "workbook" not in file.relative_to(root).parts)
+    files = (file for file in sorted(PACKAGE.rglob("*.py")) if "workbook" not in file.relative_to(PACKAGE).parts)
     return hashlib.blake2b(b"".join(hashlib.blake2b(file.read_bytes()).digest() for file in files)).digest()
 
 
 def code(*also: Path) -> str:
     """Short hash of the code that a number depends on: the library, and files of one's own."""
-    own = (file for file in also if not file.resolve().is_relative_to(Path(__file__).resolve().parents[2]))
-    return hashlib.blake2b(b"".join([_library(), *(file.read_bytes() for file in own)]), digest_size=6).hexdigest()
+    own = (file.read_bytes() for file in also if not file.resolve().is_relative_to(PACKAGE))
+    return hashlib.blake2b(b"".join([_library(), *own]), digest_size=6).hexdigest()
 
 
 def provenance(*also: Path) -> dict:
@@ -141,10 +139,8 @@ def provenance(*also: Path) -> dict:
 
     `also` are files of code outside the package, see :func:`code`.
     """
-    root = places.ROOT
-
     def git(*what: str) -> str:
-        command = ["git", "-C", str(root), *what]
+        command = ["git", "-C", str(places.ROOT), *what]
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
 
     try:
@@ -165,8 +161,8 @@ def provenance(*also: Path) -> dict:
 
 def _processor() -> str:
     info = Path("/proc/cpuinfo")
-    names = [line for line in info.read_text("utf-8").splitlines() if "model name" in line] if info.exists() else []
-    return names[0].partition(":")[2].strip() if names else platform.processor() or platform.machine()
+    name = re.search(r"model name\s*:\s*(.+)", info.read_text("utf-8")) if info.exists() else None
+    return name[1] if name else platform.processor() or platform.machine()
 
 
 def rounded(value, digits: int = DIGITS):

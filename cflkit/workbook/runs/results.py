@@ -1,17 +1,17 @@
 """One table of results: a row for each run and metric, read once from the records under ``book/results``.
 
-Records are parsed plainly and kept until a file changes; that each of them is whole and sound is asked by a test
-over the folder. What cannot be read, or stands twice, is left out and named by :func:`problems`.
+Records are kept until a file changes; that each is sound is asked by a test over the folder. What cannot be read,
+or stands twice, is left out and named by :func:`problems`.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import MISSING, fields
+from dataclasses import MISSING
 from functools import cache
 from pathlib import Path
-
-import pandas as pd
+from typing import TYPE_CHECKING
 
 from cflkit import methods
 from cflkit.checks import parameters
@@ -19,12 +19,20 @@ from cflkit.data import builders
 from cflkit.engine.sgd import SGD
 from cflkit.engine.simulation import Simulation
 from cflkit.workbook.runs import protocols, records
-from cflkit.workbook.runs.scores import MODELS
+from cflkit.workbook.runs.plans import Setting
 
+if TYPE_CHECKING:
+    import pandas as pd
+
+MODELS = ("personal", "global", "unseen")  # whose score a row shows, if not that of the model which serves a client
+SHARES = (*(f"{axis}{end}" for axis in ("accuracy", "own_accuracy") for end in ("", "_std", "_worst10", "_micro")),
+          "f1", "f1_micro")  # fmt: skip
 # not shown in percent
-PLAIN = {"ari", "nmi", "clusters", "main_clusters", "moved", "settled", "down", "up", "largest_share", "entropy",
-         "objective", "images", "lam", "server_flops", "client_flops"}  # fmt: skip
+PLAIN = ("ari", "nmi", "clusters", "main_clusters", "moved", "settled", "down", "up", "server_flops",
+         "client_flops", "largest_share", "entropy", "objective", "images", "lam")  # fmt: skip
+METRICS = (*SHARES, *(f"{model}_{share}" for model in MODELS for share in SHARES), *PLAIN)
 SCORED = Simulation.personal_clients  # clients whose own models are scored, in every protocol
+COMPARED = ("model", "rounds", "participation", "finetune", "dtype")  # settings that change a score
 
 
 def base(metric: str) -> str:
@@ -39,13 +47,12 @@ def scores(run: dict) -> dict[str, float]:
     ``settled`` is the last round in which a client moved to another cluster; ``main_clusters`` counts clusters that
     hold a tenth of the clients met or more; ``lam`` is the weight of FedCG's residuals in its last layer.
     """
-    final, found = run["final"], {}
-    for metric, value in final.items():
-        if isinstance(value, int | float) and not isinstance(value, bool) and metric != "round":
-            found[metric] = value if metric in PLAIN else 100 * value
+    final = run["final"]
+    found = {metric: value if metric in PLAIN else 100 * value for metric, value in final.items()
+             if type(value) in (int, float) and metric != "round"}  # fmt: skip
     found["settled"] = max((row["round"] for row in run["rounds"] if row.get("moved")), default=0)
-    if final.get("sizes"):
-        found["main_clusters"] = sum(10 * size >= sum(final["sizes"]) for size in final["sizes"])
+    if sizes := final.get("sizes"):
+        found["main_clusters"] = sum(10 * size >= sum(sizes) for size in sizes)
     if final.get("lam") and final["lam"][-1] is not None:
         found["lam"] = final["lam"][-1]
     return found
@@ -67,20 +74,17 @@ def fits(record: dict) -> bool:
     config, (method, local, setting) = record["config"], protocols.parts(protocol, record["label"])
     arrival, never = config.get("arrival") or [], config["rounds"] + 1
     away = round(protocol.get("unseen", 0) * len(arrival))
-    if arrival.count(never) != away or arrival.count(1) != len(arrival) - away:
-        return False
-    federation = {key: value for key, value in config["federation"].items() if key != "digest"}
-    made = protocol["federation"] | {"seed": record["seed"]}
-    compared = [f.name for f in fields(protocols.Setting) if f.name not in ("evaluate_every", "personal_every")]
-    needed, has = ({key: given[key] for key in compared if key in given} for given in (setting, config))
+    dealt = {key: value for key, value in config["federation"].items() if key != "digest"}
+    needed, has = ({key: given[key] for key in COMPARED if key in given} for given in (setting, config))
+    pairs = ((methods.METHODS[method["name"]], method, config["method"]),
+             (builders.BUILDERS[protocol["federation"]["builder"]],
+              protocol["federation"] | {"seed": record["seed"]}, dealt),
+             (SGD, local, config["local"]), (Setting, needed, has))  # fmt: skip
     return (
-        whole(methods.METHODS[method["name"]], method)
-        == whole(methods.METHODS[method["name"]], config["method"])
-        and whole(builders.BUILDERS[made["builder"]], made)
-        == whole(builders.BUILDERS[made["builder"]], federation)
-        and whole(SGD, local) == whole(SGD, config["local"])
-        and whole(protocols.Setting, needed) == whole(protocols.Setting, has)
+        arrival.count(never) == away
+        and arrival.count(1) == len(arrival) - away
         and (config.get("personal") or [SCORED])[0] == SCORED
+        and all(whole(kind, one) == whole(kind, other) for kind, one, other in pairs)
     )
 
 
@@ -95,7 +99,8 @@ def _defaults(kind: type) -> dict:
     return json.loads(json.dumps(plain))
 
 
-def frame(folder: Path = records.FOLDER) -> pd.DataFrame:
+# ---------------------------------------------------------------------- kept until a file changes
+def frame(folder: Path = records.FOLDER) -> "pd.DataFrame":
     """The table: protocol, label, seed, metric, value of the last round, rounds, diverged and date of each run."""
     return _frame(folder, tuple(_places(folder)))
 
@@ -143,29 +148,30 @@ def _places(folder: Path) -> list[tuple[str, tuple]]:
 
 
 @cache
-def _frame(folder: Path, places: tuple) -> pd.DataFrame:
+def _frame(folder: Path, places: tuple) -> "pd.DataFrame":
+    import pandas as pd  # which the ledger does without
+
     rows = []
-    for name, stamps in places:
-        for run in _survey(name, folder, stamps)[0]:
-            rest = run["config"]["rounds"], diverged(run), run["provenance"]["date"]
-            rows += [(name, run["label"], run["seed"], *score, *rest) for score in scores(run).items()]
+    for run in (run for name, stamps in places for run in _survey(name, folder, stamps)[0]):
+        rest = run["config"]["rounds"], diverged(run), run["provenance"]["date"]
+        rows += [(run["protocol"], run["label"], run["seed"], *score, *rest) for score in scores(run).items()]
     columns = ["protocol", "label", "seed", "metric", "value", "rounds", "diverged", "date"]
     return pd.DataFrame(rows, columns=columns)
 
 
 @cache
 def _cells(protocol: str, folder: Path, stamps: tuple) -> dict[tuple[str, str], dict[int, float]]:
-    found: dict[tuple[str, str], dict[int, float]] = {}
+    found: dict[tuple[str, str], dict[int, float]] = defaultdict(dict)
     for run in sorted(_survey(protocol, folder, stamps)[0], key=lambda run: run["seed"]):
         for metric, value in scores(run).items():
-            found.setdefault((run["label"], metric), {})[run["seed"]] = value
-    return found
+            found[run["label"], metric][run["seed"]] = value
+    return dict(found)
 
 
 @cache
 def _survey(protocol: str, folder: Path, stamps: tuple) -> tuple[list[dict], list[str]]:
     """Records of the present configuration, and a line for each file that is damaged or stands twice."""
-    good, bad, same, data = [], [], {}, {}
+    good, bad, same, dealt = [], [], defaultdict(list), defaultdict(list)
     for name, *_ in stamps:
         try:
             record = records.read(folder / protocol / name)
@@ -174,19 +180,12 @@ def _survey(protocol: str, folder: Path, stamps: tuple) -> tuple[list[dict], lis
             continue
         if fits(record):
             good.append(record)
-            same.setdefault((record["label"], record["seed"]), []).append(record)
-            data.setdefault(record["seed"], []).append(record)
-    lost = []
-    for twice in (these for these in same.values() if len(these) > 1):
-        bad.append(f"{protocol}: {_named(twice)}: two records of one run; delete one")
-        lost += twice
-    for seed, these in data.items():
-        if len({str(record["config"]["federation"].get("digest")) for record in these}) > 1:
-            bad.append(f"{protocol}: {_named(these)}: the data of seed {seed} differ, so they cannot be paired")
-            lost += these
-    return [record for record in good if not any(record is one for one in lost)], bad
-
-
-def _named(these: Sequence[dict]) -> str:
-    return " and ".join(f"{records.name(record)}.json" for record in these)
-
+            same[record["label"], record["seed"]].append(record)
+            dealt[record["seed"]].append(record)
+    wrong = [(these, "two records of one run; delete one") for these in same.values() if len(these) > 1]
+    wrong += [(these, f"the data of seed {seed} differ, so they cannot be paired") for seed, these in dealt.items()
+              if len({str(one["config"]["federation"].get("digest")) for one in these}) > 1]  # fmt: skip
+    for these, why in wrong:
+        bad.append(f"{protocol}: {' and '.join(f'{records.name(one)}.json' for one in these)}: {why}")
+    lost = {id(one) for these, _ in wrong for one in these}
+    return [record for record in good if id(record) not in lost], bad

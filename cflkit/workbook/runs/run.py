@@ -5,17 +5,15 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-import pandas as pd
 from filelock import FileLock, Timeout
 
 from cflkit.engine.checkpoint import BusyError
-from cflkit.engine.history import History
 from cflkit.workbook import places
-from cflkit.workbook.runs import pool, protocols, records
+from cflkit.workbook.runs import plans, pool, records
 
 
 def run(
-    plan: protocols.Plan,
+    plan: plans.Plan,
     seconds: float | None = None,
     *,
     out: Path = places.RESULTS,
@@ -28,14 +26,10 @@ def run(
 
     Parameters
     ----------
-    plan : Plan
-        What to run.
-    seconds : float, optional
-        Stop after so long, at the end of a round; the same call goes on from there.
-    out : Path
-        Where records go.
-    checkpoints : Path
-        Where an unfinished run is kept; it is deleted when the record has been written.
+    plan, seconds
+        What to run, and after how long to stop (:class:`.TimeIsUp`), at the end of a round.
+    out, checkpoints : Path
+        Where records go, and where an unfinished run is kept until it has one.
     checkpoint : Path, optional
         A folder to keep this run in instead, for good: with more rounds it goes on from there.
     again : bool
@@ -49,13 +43,6 @@ def run(
         The record.
     str
         "", or that it was there, made at which commit, and whether the code has changed since.
-
-    Raises
-    ------
-    BusyError
-        If another process is at work on this run.
-    TimeIsUp
-        If time is up before the last round.
     """
     clock = pool.Clock(seconds)
     places.need_folder("out", out)
@@ -107,18 +94,3 @@ def tidy(kept: Path) -> None:
     if kept.exists() or kept.with_name(f"{kept.name}.lock").exists():
         with contextlib.suppress(BusyError), alone(kept):
             shutil.rmtree(kept, ignore_errors=True)
-
-
-def show(record: Path) -> list[Path]:
-    """Write the rounds of a record beside it, as CSV and as a learning curve; returns the two files."""
-    from cflkit.workbook.show import plots
-
-    table, picture = record.with_suffix(".csv"), record.with_suffix(".png")
-    read = records.read(record)
-    History(rounds=read["rounds"]).to_csv(table)
-    scores = pd.DataFrame(read["rounds"])
-    y = "accuracy" if "accuracy" in scores else "personal_accuracy"
-    plots.use_style()
-    with places.atomic_write(picture) as part:
-        plots.learning_curves({read["label"].partition(",")[0]: scores}, y).savefig(part, format="png")
-    return [table, picture]

@@ -1,12 +1,11 @@
 """What is typed at the console: values of parameters, lists of them, seeds, and times."""
 
-import argparse
 import ast
 import re
+from argparse import ArgumentTypeError
 from collections.abc import Iterable
 from contextlib import suppress
-from types import UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin
+from typing import Any
 
 from cflkit.checks import accepts, allowed, require
 
@@ -22,26 +21,16 @@ def value(name: str, hint: Any, text: str) -> Any:
         read += [] if isinstance(found, str) or re.search(r"\d_\d", text) else [found]  # 1_0 is no number
     for one in [*read, text]:
         if accepts(hint, one):
-            whole = type(one) is int and float in _kinds(hint) and int not in _kinds(hint)
+            whole = type(one) is int and "a finite number" in allowed(hint) and "an integer" not in allowed(hint)
             return float(one) if whole else one
     return require(False, name, text, allowed(hint))
-
-
-def _kinds(hint: Any) -> set:
-    """The types of the single values that an annotation allows."""
-    origin, args = get_origin(hint), get_args(hint)
-    if origin is Annotated:
-        return _kinds(args[0])
-    if origin in (Union, UnionType):
-        return set().union(*map(_kinds, args))
-    return set(map(type, args)) if origin is Literal else {hint}
 
 
 def pair(text: str) -> tuple[str, str]:
     """Read ``NAME=VALUE``."""
     name, equals, given = text.partition("=")
     if not (name and equals):
-        raise argparse.ArgumentTypeError(f"{text}: must look like NAME=VALUE")
+        raise ArgumentTypeError(f"{text}: must look like NAME=VALUE")
     return name.strip(), given.strip()
 
 
@@ -71,23 +60,23 @@ def parts(text: str) -> list[str]:
 def seeds(text: str) -> list[int]:
     """Read ``0-4`` or ``0,2,5-7``."""
     if not re.fullmatch(r"\d+(-\d+)?(,\d+(-\d+)?)*", text):
-        raise argparse.ArgumentTypeError(f"{text}: must look like 0-4 or 0,2")
+        raise ArgumentTypeError(f"{text}: must look like 0-4 or 0,2")
     ends = [[int(end) for end in part.split("-")] for part in text.split(",")]
-    for end in ends:
-        if end[0] > end[-1]:
-            raise argparse.ArgumentTypeError(f"{text}: must go upwards, such as {end[-1]}-{end[0]}")
-    if max(max(end) for end in ends) >= 2**32 or sum(end[-1] - end[0] for end in ends) >= MANY_SEEDS:
-        raise argparse.ArgumentTypeError(f"{text}: must be at most {MANY_SEEDS} seeds, each below 2**32")
+    for first, *_, last in ([*end, *end] for end in ends):
+        if first > last:
+            raise ArgumentTypeError(f"{text}: must go upwards, such as {last}-{first}")
+    if max(map(max, ends)) >= 2**32 or sum(end[-1] - end[0] for end in ends) >= MANY_SEEDS:
+        raise ArgumentTypeError(f"{text}: must be at most {MANY_SEEDS} seeds, each below 2**32")
     found = sorted(seed for end in ends for seed in range(end[0], end[-1] + 1))
     if len(set(found)) < len(found):
-        raise argparse.ArgumentTypeError(f"{text}: must name each seed once")
+        raise ArgumentTypeError(f"{text}: must name each seed once")
     return found
 
 
 def count(text: str) -> int:
     """Read a number of processes or threads."""
-    if not re.fullmatch(r"\d{1,4}", text) or not int(text):
-        raise argparse.ArgumentTypeError(f"{text}: must be 1 or more")
+    if not re.fullmatch(r"0*[1-9]\d{0,3}", text):
+        raise ArgumentTypeError(f"{text}: must be 1 or more")
     return int(text)
 
 
@@ -95,5 +84,5 @@ def seconds(text: str) -> float:
     """Read ``20m`` or ``1.5h``, in seconds."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([mh])", text)
     if not match or not float(match[1]):
-        raise argparse.ArgumentTypeError(f"{text}: must look like 20m or 1.5h, and be more than nothing")
+        raise ArgumentTypeError(f"{text}: must look like 20m or 1.5h, and be more than nothing")
     return float(match[1]) * {"m": 60, "h": 3600}[match[2]]

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import to_rgb
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from numpy.typing import ArrayLike
@@ -15,7 +14,7 @@ from cflkit.checks import require
 
 MARKERS = "os^DvPXh<>"
 COLUMNS = 4  # panels side by side, at most
-AREA = {"seen": 24, "unseen": 7}  # of a client in a scatter plot, in square points
+AREA = 24  # of a client in a scatter plot, in square points
 OTHER = "#767676"  # what has no colour of its own: 4.5:1 on white
 DASHES = ["-", "--", ":", "-."]  # of several curves of one method
 # A method's colour and marker in the whole book, by the start of its label. Any two are far apart, in
@@ -41,70 +40,30 @@ def use_style() -> None:
 
 
 def digest(array: ArrayLike, decimals: int = 6) -> str:
-    """One short line that changes when the plotted numbers do.
+    """One short line that changes when the plotted numbers do, at the `decimals` that matter.
 
-    Notebook checks do not compare pictures; they compare this line, printed beside each picture.
-
-    Parameters
-    ----------
-    array : array_like
-        What is plotted. Missing values are allowed, and -0.0 counts as 0.0.
-    decimals : int
-        Decimals that matter; the rest is rounded away first.
-
-    Returns
-    -------
-    str
-        Shape, mean of what is not missing, and the start of the SHA-256 of the rounded values, as in
-        ``(2, 3) mean 0.500000 sha256 0f1e2d3c4b5a``.
+    Notebook checks compare this line in place of pictures: shape, mean of what is not missing, and the start
+    of the SHA-256 of the rounded values, as in ``(2, 3) mean 0.500000 sha256 0f1e2d3c4b5a``. -0.0 counts as 0.0.
     """
     values = np.round(numbers("array", array).astype("<f8"), decimals) + 0.0  # -0.0 + 0.0 is 0.0
     values[np.isnan(values)] = np.nan  # one bit pattern for all of them
     known = values[~np.isnan(values)]
-    mean = round(float(known.mean()), decimals) + 0.0 if known.size else float("nan")
+    mean = round(float(known.mean()), decimals) + 0.0 if known.size else np.nan
     code = hashlib.sha256(np.ascontiguousarray(values).tobytes()).hexdigest()[:12]
     return f"{values.shape} mean {mean:.{decimals}f} sha256 {code}"
 
 
-def contrast(first: str | tuple, second: str | tuple) -> float:
-    """Contrast ratio of two opaque colours after WCAG 2.2: from 1 (the same) to 21 (black on white)."""
-
-    def luminance(colour):
-        linear = [v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in to_rgb(colour)]
-        return float(np.dot([0.2126, 0.7152, 0.0722], linear))
-
-    dark, light = sorted([luminance(first), luminance(second)])
-    return (light + 0.05) / (dark + 0.05)
-
-
 def numbers(name: str, value: object, *shape: int | None) -> np.ndarray:
-    """Read an array of floats.
-
-    Parameters
-    ----------
-    name : str
-        The argument, for the error.
-    value : object
-        What was given.
-    *shape : int or None
-        The length that each dimension must have; None allows any but nothing. Without any, all shapes are allowed.
-
-    Raises
-    ------
-    ValueError
-        Not numbers, or of another shape.
-    """
+    """Read an array of floats, of this shape if one is given: None allows any length but nothing."""
     try:
         array = np.asarray(value, dtype=float)
     except (TypeError, ValueError):
-        array = None
-    require(array is not None, name, value, "numbers")
-    fits = not shape or (len(shape) == array.ndim and all(
-        has == (wanted or max(has, 1)) for wanted, has in zip(shape, array.shape, strict=True)
-    ))
+        return require(False, name, value, "numbers")
+    fits = len(shape) == array.ndim and all(has == wanted if wanted else has for has, wanted in
+                                            zip(array.shape, shape, strict=False))  # fmt: skip
     letters = iter("nmk")
     wanted = ", ".join(str(length or next(letters)) for length in shape) + "," * (len(shape) == 1)
-    require(fits, f"{name}.shape", array.shape, f"({wanted})")
+    require(fits or not shape, f"{name}.shape", array.shape, f"({wanted})")
     return array
 
 
@@ -144,34 +103,29 @@ def name_ends(axes: Axes) -> None:
     """Write each line's label to the right of its last point, moved apart where labels would touch."""
     low, high = axes.get_ylim()
     height = axes.figure.get_figheight() * 72 * 0.8  # points, less what the axis below takes
-    gap = 1.25 * plt.rcParams["font.size"] / height
     lines = sorted(axes.lines, key=lambda line: line.get_ydata()[-1])
-    place = apart([(line.get_ydata()[-1] - low) / (high - low) for line in lines], gap)
-    above = max(0, place[-1] - 1.15) if place else 0  # higher ones would leave the figure
-    place = [at - above for at in place]
-    for at, line in zip(place, lines, strict=True):
-        axes.annotate(
-            line.get_label(),
-            (line.get_xdata()[-1], line.get_ydata()[-1]),
-            (1.06, at), textcoords="axes fraction", va="center", annotation_clip=False,
-            arrowprops={"arrowstyle": "-", "color": line.get_color(), "shrinkA": 1, "shrinkB": 0,
-                        "linestyle": line.get_linestyle(), "relpos": (0, 0.5)},
-        )  # fmt: skip
+    ends = [(line.get_ydata()[-1] - low) / (high - low) for line in lines]
+    places = apart(ends, 1.25 * plt.rcParams["font.size"] / height)
+    above = max(0, places[-1] - 1.15)  # higher ones would leave the figure
+    for at, line in zip(places, lines, strict=True):
+        arrow = {"arrowstyle": "-", "color": line.get_color(), "linestyle": line.get_linestyle(), "shrinkA": 1,
+                 "shrinkB": 0, "relpos": (0, 0.5)}  # fmt: skip
+        axes.annotate(line.get_label(), line.get_xydata()[-1], (1.06, at - above), textcoords="axes fraction",
+                      va="center", annotation_clip=False, arrowprops=arrow)  # fmt: skip
 
 
 def apart(ends: Sequence[float], gap: float) -> list[float]:
     """Move sorted places the least needed, in blocks around their means, until neighbours are `gap` apart."""
+
+    def start(block: list[float]) -> float:
+        return float(np.mean(block)) - gap * (len(block) - 1) / 2
+
     blocks: list[list[float]] = []
     for end in ends:
         blocks.append([end])
-        while len(blocks) > 1 and _start(blocks[-1], gap) - _start(blocks[-2], gap) < gap * len(blocks[-2]):
+        while len(blocks) > 1 and start(blocks[-1]) - start(blocks[-2]) < gap * len(blocks[-2]):
             blocks[-2:] = [blocks[-2] + blocks[-1]]
-    return [_start(block, gap) + gap * i for block in blocks for i in range(len(block))]
-
-
-def _start(block: list[float], gap: float) -> float:
-    """First place of a block that is centred on the mean of its ends."""
-    return float(np.mean(block)) - gap * (len(block) - 1) / 2
+    return [start(block) + gap * i for block in blocks for i in range(len(block))]
 
 
 def palette() -> list[str]:
@@ -184,12 +138,7 @@ def look(label: str) -> tuple[str, str] | None:
     return LOOKS.get(max((name for name in LOOKS if label.startswith(name)), key=len, default=""))
 
 
-def ink(ground: tuple) -> str:
-    """Black or white, whichever reads better: at least 4.5:1 on any ground."""
-    return max(("black", "white"), key=lambda colour: contrast(colour, ground))
-
-
-def dot(label: str, colour: str, marker: str, area: float = AREA["seen"]) -> Line2D:
+def dot(label: str, colour: str, marker: str, area: float = AREA) -> Line2D:
     """Entry of a legend that looks like one client in a scatter plot."""
     return Line2D([], [], color=colour, marker=marker, markersize=area**0.5, linestyle="none", label=label)
 

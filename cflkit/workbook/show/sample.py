@@ -10,38 +10,21 @@ from cflkit.data.images import Images
 
 
 def pictures(name: str) -> Images:
-    """Load the bundled digits, or put pictures of another data set in their place, one for one.
+    """Load the bundled digits, or put pictures of a data set with these ten labels in their place, one for one.
 
     Every digit is replaced by a picture of the same label and split, the first ones that there are. So clients hold
-    as many pictures of each label as they do of the digits, and a chapter takes minutes, not hours.
-
-    Parameters
-    ----------
-    name : str
-        A data set with these ten labels, such as "mnist".
-
-    Returns
-    -------
-    Images
-        1,797 pictures.
-
-    Raises
-    ------
-    FileNotFoundError
-        If the data set is not on this machine; the line says how to fetch it.
-    ValueError
-        If it has not enough pictures of a label.
+    as many pictures of each label as they do of the digits, and a chapter takes minutes, not hours. A data set
+    that is not on this machine, or has not enough pictures of a label, is refused.
     """
     digits = images.load("digits")
     if name == digits.name:
         return digits
     found = images.load(name)
+    ours, theirs = (2 * given.y + given.train for given in (digits, found))  # label and split
     rows = torch.empty(len(digits), dtype=torch.int64)
-    for label in range(digits.classes):
-        for train in (True, False):
-            wanted = (digits.y == label) & (digits.train == train)
-            there = torch.nonzero((found.y == label) & (found.train == train)).flatten()
-            enough = f"at least {int(wanted.sum())} pictures of label {label} in each split"
-            require(len(there) >= wanted.sum(), f"{name}: pictures of label {label}", len(there), enough)
-            rows[wanted] = there[: int(wanted.sum())]
+    for kind in ours.unique().tolist():
+        wanted, there = ours == kind, torch.nonzero(theirs == kind).flatten()
+        enough = f"at least {int(wanted.sum())} pictures of label {kind // 2} in each split"
+        require(len(there) >= wanted.sum(), f"{name}: pictures of label {kind // 2}", len(there), enough)
+        rows[wanted] = there[: int(wanted.sum())]
     return replace(digits, name=name, x=found.x[rows], scale=found.scale, source=None)

@@ -4,7 +4,7 @@ A page shows a table or a figure. The same output carries, as plain text, every 
 of what is drawn. nbval compares that text, and no page shows it.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from io import BytesIO
 from numbers import Real
 
@@ -34,54 +34,39 @@ class Table:
         Columns whose numbers show a plus sign.
     """
 
-    def __init__(
-        self,
-        rows: Mapping[str, Mapping],
-        decimals: int | Mapping[str, int] = 2,
-        *,
-        corner: str = "case",
-        signed: Sequence[str] = (),
-    ):
+    def __init__(self, rows: Mapping[str, Mapping], decimals: int | Mapping[str, int] = 2, *, corner: str = "case",
+                 signed: Sequence[str] = ()):  # fmt: skip
         ok = isinstance(rows, Mapping) and len(rows) > 0
         require(ok, "rows", rows, 'a mapping with a row or more; of a DataFrame, `frame.to_dict("index")`')
         self.rows = {str(name): dict(row) for name, row in rows.items()}
         self.columns = list(dict.fromkeys(column for row in self.rows.values() for column in row))
-        self.decimals, self.corner, self.signed = decimals, corner, set(signed)
+        self.corner, self.signed = corner, set(signed)
+        self.decimals = dict.fromkeys(self.columns, decimals) if isinstance(decimals, int) else decimals
 
-    def _seen(self, column: str, value: object) -> str:
-        """Write a value as a page shows it."""
-        places = self.decimals if isinstance(self.decimals, int) else self.decimals.get(column, 2)
-        return _written(value, places, "+" if column in self.signed else "")
+    def _lines(self, exact: bool) -> Iterator[list[str]]:
+        yield [self.corner, *map(str, self.columns)]
+        for name, row in self.rows.items():
+            yield [name, *(_written(row.get(c), EXACT) if exact else
+                           _written(row.get(c), self.decimals.get(c, 2), "+" * (c in self.signed))
+                           for c in self.columns)]  # fmt: skip
 
     def _repr_markdown_(self) -> str:
         figures = [all(_is_number(row.get(c)) for row in self.rows.values()) for c in self.columns]
-        lines = [[self.corner, *map(str, self.columns)], ["---", *("---:" if f else "---" for f in figures)]]
-        lines += [[name, *(self._seen(c, row.get(c)) for c in self.columns)] for name, row in self.rows.items()]
+        head, *rows = self._lines(exact=False)
+        lines = [head, ["---", *("---:" if f else "---" for f in figures)], *rows]
         escaped = ([cell.replace("|", r"\|") for cell in line] for line in lines)  # a bare one would end the cell
         return "\n".join(f"| {' | '.join(line)} |" for line in escaped)
 
     def __repr__(self) -> str:
-        lines = [[self.corner, *map(str, self.columns)]]
-        lines += [[name, *(_written(row.get(c), EXACT) for c in self.columns)] for name, row in self.rows.items()]
-        return "\n".join(" | ".join(line) for line in lines)
+        return "\n".join(map(" | ".join, self._lines(exact=True)))
 
 
 class Picture:
-    """A figure whose plain text is a digest of what it shows.
-
-    Parameters
-    ----------
-    figure : Figure
-        The figure.
-    drawn : array_like or sequence of array_like
-        The numbers behind it.
-    decimals : int
-        Decimals that matter.
-    """
+    """A figure whose plain text is a digest of `drawn`, the numbers behind it, at the `decimals` that matter."""
 
     def __init__(self, figure: Figure, drawn: ArrayLike | Sequence[ArrayLike], decimals: int = EXACT):
-        flat = [np.ravel(part) for part in drawn]
-        self.figure, self.digest = figure, canvas.digest(np.concatenate(flat), decimals)
+        flat = np.concatenate([np.ravel(part) for part in drawn])
+        self.figure, self.digest = figure, canvas.digest(flat, decimals)
 
     def _repr_png_(self) -> bytes:
         buffer = BytesIO()
@@ -92,13 +77,12 @@ class Picture:
         return self.digest
 
 
-def _is_number(value: object) -> bool:
-    """Tell whether a cell holds a number or nothing."""
-    return _is_missing(value) or (isinstance(value, Real) and not isinstance(value, bool | np.bool_))
-
-
 def _is_missing(value: object) -> bool:
     return value is None or (isinstance(value, Real) and bool(np.isnan(value)))
+
+
+def _is_number(value: object) -> bool:
+    return _is_missing(value) or (isinstance(value, Real) and not isinstance(value, bool | np.bool_))
 
 
 def _written(value: object, decimals: int, sign: str = "") -> str:
@@ -112,7 +96,5 @@ def _written(value: object, decimals: int, sign: str = "") -> str:
     if not isinstance(value, Real):
         return str(value)
     if isinstance(value, int | np.integer):
-        text = f"{int(value):{sign},}"
-    else:
-        text = f"{round(float(value), decimals) + 0.0:{sign},.{decimals}f}"  # -0.0 + 0.0 is 0.0
-    return text.replace("-", "−")
+        return f"{int(value):{sign},}".replace("-", "−")
+    return f"{round(float(value), decimals) + 0.0:{sign},.{decimals}f}".replace("-", "−")  # -0.0 + 0.0 is 0.0
