@@ -152,7 +152,7 @@ def doses(leads: Mapping[str, Mapping[str, Mapping[float, Gap]]]) -> Drawn:
         ax.axhline(0, color="#333333", linewidth=1)
         for number, (row, gaps) in enumerate(rows.items()):
             colour, marker = canvas.look(row)
-            at = [strength + 0.012 * (number - len(rows) / 2) for strength in gaps]  # intervals beside each other
+            at = [strength + 0.02 * (number - len(rows) / 2) for strength in gaps]  # intervals beside each other
             ends = np.array([gap.ends() for gap in gaps.values()])
             mean = [gap.mean for gap in gaps.values()]
             line = "--" if colour == canvas.OTHER else "-"
@@ -161,6 +161,9 @@ def doses(leads: Mapping[str, Mapping[str, Mapping[float, Gap]]]) -> Drawn:
             each = (f"{gap.mean:+.1f} at {strength:g}" for strength, gap in gaps.items())
             said.append(f"{title}, {row}: {', '.join(each)}")
         ax.set(title=title, xlabel="strength", xlim=(0.1, 1.1), xticks=[0.2, 0.6, 1])
+        ax.set_yscale("symlog", linthresh=5)  # small leads stay visible beside large losses
+        ax.set_yticks(ticks := [-50, -20, -10, -5, 0, 5], [f"{tick:+d}" if tick else "0" for tick in ticks])
+        ax.set_ylim(-90, 8)
     axes[0].set_ylabel("points ahead of\nfine-tuned FedAvg")
     figure.legend(handles=[*known.values()], loc="outside lower center", ncols=len(known))
     return figure, f"Points ahead of fine-tuned FedAvg. {'; '.join(said)}."
