@@ -97,7 +97,7 @@ refresh: env  ## run every notebook and store what it prints; twice gives the sa
 	@ls $(NOTEBOOKS) | $(REFRESH)
 
 picture: env  ## draw the README's picture from the run records
-	@$(PY) book/_ext/leads.py book/_static/readme.svg
+	@$(PY) book/_ext/front.py book/_static/readme.svg
 
 specimens: env  ## draw the chapters' pictures of real digits and letters (needs MNIST and the sample of FEMNIST)
 	@$(PY) book/measure/specimens.py book/_static

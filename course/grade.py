@@ -9,6 +9,7 @@ import argparse
 import csv
 import fcntl
 import json
+import math
 import multiprocessing
 import os
 import re
@@ -43,7 +44,7 @@ POLICY = (
 )
 ELSEWHERE = re.compile(r'<img\b(?![^>]*\bsrc="data:)[^>]*>', re.IGNORECASE)
 COLUMNS = ["student", "assignment", "automatic", "of", "written", "written of", "late", "total", "notes"]
-FEEDBACK_SECONDS = 120
+FEEDBACK_SECONDS = 60
 BACK = "the feedback could not be written; the points count"
 
 
@@ -231,6 +232,7 @@ def work(handed: Submission, release, hidden: str, written: str, out: connection
     out.send_bytes(json.dumps({"lost": lost, "notes": result.notes}).encode())
     with (HOME / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
+        out.send_bytes(json.dumps({"booking": True}).encode())
         try:
             book(result, written)
             said = ""
@@ -248,7 +250,7 @@ class Worker:
         self.handed, self.booked, self.until = (
             handed,
             BACK,
-            time.monotonic() + judge.ALL_SECONDS + judge.START_SECONDS,
+            time.monotonic() + judge.BUSY * (judge.ALL_SECONDS + judge.START_SECONDS),
         )
         self.result = Result(
             handed.student,
@@ -272,7 +274,9 @@ class Worker:
             checks = checks_of(self.handed.assignment)
             self.result.lost = {checks[number]: why for number, why in said["lost"]}
             self.result.notes = said["notes"]
-            self.until = time.monotonic() + FEEDBACK_SECONDS
+            self.until = math.inf  # whoever books before has a limit
+        elif "booking" in said:
+            self.until = time.monotonic() + judge.BUSY * FEEDBACK_SECONDS
         else:
             self.booked = said["booked"]
         return False

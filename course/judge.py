@@ -5,10 +5,12 @@ import binascii
 import builtins
 import contextlib
 import json
+import math
 import os
 import re
 import resource
 import select
+import signal
 import stat
 import subprocess
 import sys
@@ -33,15 +35,17 @@ from course.source import Assignment, load
 MEMORY = 2 << 30  # bytes of one process, beyond what Python and PyTorch take by themselves
 MEMORY_OF_ALL = 3 << 30  # bytes of all processes of a submission together
 PROCESSES = 60
-DISK, FILES = 1 << 29, 5000  # bytes and files that a submission may write
+DISK, FILES, DEEPEST = 1 << 29, 5000, 2000  # bytes and files that a submission may write, letters of a path
 CELL_SECONDS = 60
 CALL_SECONDS = 10
-ALL_SECONDS = 240  # by the clock, for the whole submission
+ALL_SECONDS = 240  # for the whole submission
 START_SECONDS = 60  # until Python, PyTorch and IPython are there
+BUSY = 5  # by the clock on the wall nothing takes more than so many times its seconds
 GRACE = 5  # seconds until a cell that ignores its interrupt is stopped by force
 LOOK = 0.3  # seconds between two looks at memory and processes
 LARGEST_NOTEBOOK = 20 << 20  # bytes
 LARGEST_PICTURE = 1 << 20  # bytes of one picture, drawn or attached
+PICTURES = 20 << 20  # bytes of all that are drawn
 CELLS = 500
 LONGEST_TOLD = 400  # a line number above is not told: numbers could carry what a test handed over
 
@@ -49,6 +53,7 @@ PNG = b"\x89PNG\r\n\x1a\n"
 BUILTIN = {
     name for name, value in vars(builtins).items() if isinstance(value, type) and issubclass(value, BaseException)
 }
+FOREVER = (math.inf, math.inf)
 OWN = {"missing", "TooLong", "died"}  # what the worker says of a request, besides names of exceptions
 TOO_LONG, TOO_MUCH = "it ran longer than is allowed", "it needs more memory than is allowed"
 
@@ -89,25 +94,62 @@ class CannotStart(Exception):
     """The process did not even come to the first cell: the machine's fault, not the submission's."""
 
 
+class TooLate(Ended):
+    """The time for a request is over; the submission's process may still be there."""
+
+    def __init__(self):
+        super().__init__(f"{TOO_LONG} and had to be stopped")
+
+
+class Clock:
+    """The seconds that a process and its children had: what they compute, and what passes while none wants to.
+
+    Waiting for a processor does not count, so that limits and marks are the same on a machine that is busy.
+    """
+
+    def __init__(self, pid: int, inspect: Callable[[list], None] = lambda family: None):
+        self.seconds, self._computed, self._looked = 0.0, 0.0, time.monotonic()
+        self._root, self._inspect, self.whole = psutil.Process(pid), inspect, FOREVER
+
+    def after(self, seconds: float) -> tuple[float, float]:
+        """Return when so many seconds will be over, by this clock and at the latest by that on the wall."""
+        return self.seconds + seconds, time.monotonic() + BUSY * seconds
+
+    def check(self, until: tuple[float, float], idle: bool) -> None:
+        """Look at the processes now and then, which may be `idle`; TooLate if the time is over."""
+        if idle or time.monotonic() - self._looked > LOOK:
+            family, computed, busy = [], 0.0, False
+            with contextlib.suppress(psutil.Error):
+                family = [self._root, *self._root.children(recursive=True)]
+            for each in family:
+                with contextlib.suppress(psutil.Error):
+                    computed += sum(each.cpu_times()[:4])
+                    busy |= each.status() in (psutil.STATUS_RUNNING, psutil.STATUS_DISK_SLEEP)
+            gained = max(0.0, computed - self._computed)
+            self.seconds += max(gained, LOOK) if idle and not busy else gained
+            self._computed = max(self._computed, computed)
+            self._inspect(family[1:])
+            self._looked = time.monotonic()
+        if self.seconds >= min(until[0], self.whole[0]) or time.monotonic() >= min(until[1], self.whole[1]):
+            raise TooLate
+
+
 class Pipe:
     """Two ends of a connection with a process that may do anything: messages, deadlines, a look while waiting."""
 
-    def __init__(self, down: int, up: int, look: Callable[[], None] = lambda: None):
-        self._down, self._up, self._look, self._looked = down, up, look, 0.0
+    def __init__(self, down: int, up: int, clock: Clock):
+        self._down, self._up, self._clock, self._got = down, up, clock, bytearray()
 
-    def _wait(self, until: float, writing: bool = False) -> None:
+    def _wait(self, until: tuple[float, float], writing: bool = False) -> None:
+        reads, writes = ([], [self._down]) if writing else ([self._up], [])
+        idle = False
         while True:
-            now = time.monotonic()
-            if now - self._looked > LOOK:
-                self._looked = now
-                self._look()
-            if now >= until:
-                raise Ended(f"{TOO_LONG} and had to be stopped")
-            reads, writes = ([], [self._down]) if writing else ([self._up], [])
-            if any(select.select(reads, writes, [], min(LOOK, until - now))):
+            self._clock.check(until, idle)
+            if any(select.select(reads, writes, [], LOOK)):
                 return
+            idle = True
 
-    def send(self, message: dict, until: float) -> None:
+    def send(self, message: dict, until: tuple[float, float]) -> None:
         """Send a message; Ended if nobody reads it in time."""
         data = memoryview(talk.frame(message))
         os.set_blocking(self._down, False)
@@ -117,27 +159,31 @@ class Pipe:
                 with contextlib.suppress(BlockingIOError):
                     data = data[os.write(self._down, data[: 1 << 16]) :]
         except BrokenPipeError:
-            self._look()
+            self._clock.check(until, True)
             raise Ended("its process ended") from None
 
-    def receive(self, until: float) -> dict:
-        """Wait for a message; Ended if none comes in time, or none that can be read."""
+    def receive(self, until: tuple[float, float]) -> dict:
+        """Wait for a message; TooLate if none comes in time, Ended if none will, or none that can be read."""
+        end = 0
 
         def take(n: int) -> bytes:
-            data = bytearray()
-            while len(data) < n:
+            nonlocal end
+            end += n
+            while len(self._got) < end:
                 self._wait(until)
-                part = os.read(self._up, min(n - len(data), 1 << 20))
+                part = os.read(self._up, min(end - len(self._got), 1 << 20))
                 if not part:
-                    self._look()
+                    self._clock.check(until, True)
                     raise Ended("its process ended")
-                data += part
-            return bytes(data)
+                self._got += part
+            return bytes(self._got[end - n : end])
 
         try:
-            return talk.read(take)
+            message = talk.read(take)
         except ValueError:
             raise Ended("it sent no readable message") from None
+        self._got.clear()
+        return message
 
     def close(self) -> None:
         """Close both ends."""
@@ -148,8 +194,8 @@ class Pipe:
 class Process:
     """The process of a submission, seen from the grader."""
 
-    def __init__(self, folder: str, until: float):
-        self.until, self._folder, self._verdict = until, folder, ""
+    def __init__(self, folder: str, seconds: float):
+        self._seconds, self._folder, self._verdict = seconds, folder, ""
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
         (theirs, down), (up, told) = os.pipe(), os.pipe()
         keep = {name: os.environ[name] for name in ("PATH", "LANG", "LC_ALL") if name in os.environ}
@@ -182,21 +228,20 @@ class Process:
         )
         os.close(theirs)
         os.close(told)
-        self._pipe = Pipe(down, up, self._look)
+        self.clock = Clock(self._process.pid, self._look)
+        self._pipe = Pipe(down, up, self.clock)
 
-    def _look(self) -> None:
+    def _look(self, family: list[psutil.Process]) -> None:
         """Stop a submission whose processes are too many or take too much together."""
         if not self._verdict:
-            with contextlib.suppress(psutil.Error):
-                family = psutil.Process(self._process.pid).children(recursive=True)
-                if len(family) > PROCESSES:
-                    self._verdict = f"it started more than {PROCESSES} processes"
-                elif sum(map(held, family)) > MEMORY_OF_ALL:
-                    self._verdict = TOO_MUCH
-                elif written(self._folder) > DISK:
-                    self._verdict = "it writes more than is allowed"
-                if self._verdict:
-                    self._stop()
+            if len(family) > PROCESSES:
+                self._verdict = f"it started more than {PROCESSES} processes"
+            elif sum(map(held, family)) > MEMORY_OF_ALL:
+                self._verdict = TOO_MUCH
+            elif written(self._folder) + sum(unnamed(each, self._folder) for each in family) > DISK:
+                self._verdict = "it writes more than is allowed"
+            if self._verdict:
+                self._stop()
         if self._verdict:
             raise Ended(self._verdict)
 
@@ -206,6 +251,7 @@ class Process:
             self.send(order, START_SECONDS)
             if self.receive(START_SECONDS) != {"ready": True}:
                 raise Ended("it sent something else than that it is ready")
+            self.clock.whole = self.clock.after(self._seconds)
         except Ended as ended:
             self._errors.seek(0)
             last = self._errors.read()[-2000:].decode(errors="replace").strip().splitlines()[-1:]
@@ -213,11 +259,29 @@ class Process:
 
     def send(self, message: dict, seconds: float) -> None:
         """Send a message; Ended if nobody reads it."""
-        self._pipe.send(message, min(self.until, time.monotonic() + seconds))
+        self._pipe.send(message, self.clock.after(seconds))
 
     def receive(self, seconds: float) -> dict:
-        """Wait for a message; Ended if none comes in time, or none ever will."""
-        return self._pipe.receive(min(self.until, time.monotonic() + seconds))
+        """Wait for a message; TooLate if none comes in time, Ended if none ever will."""
+        return self._pipe.receive(self.clock.after(seconds))
+
+    def left(self) -> float:
+        """Return how many seconds of its own the submission has left."""
+        return self.clock.whole[0] - self.clock.seconds
+
+    def interrupt(self) -> None:
+        """Interrupt the cell that runs."""
+        with contextlib.suppress(psutil.Error):
+            self._worker().send_signal(signal.SIGALRM)
+
+    def stop_call(self) -> None:
+        """End the call that runs."""
+        with contextlib.suppress(psutil.Error):
+            kill_family(self._worker().pid)
+
+    def _worker(self) -> psutil.Process:
+        first = psutil.Process(self._process.pid)
+        return first.children()[0] if sandbox.namespaces() and first.children() else first
 
     def _stop(self) -> None:
         kill_family(self._process.pid)
@@ -262,8 +326,24 @@ def written(folder: str) -> int:
             with contextlib.suppress(OSError):
                 total += os.lstat(os.path.join(where, name)).st_size
         count += 1 + len(files)
-        if count > FILES:
+        if count > FILES or len(where) > DEEPEST:  # what lies deeper could not be seen
             return DISK + 1
+    return total
+
+
+def unnamed(process: psutil.Process, folder: str) -> int:
+    """Return the bytes of a process's files in a folder that are open or mapped, and have no name any more."""
+    total, end = 0, " (deleted)"
+    with contextlib.suppress(OSError):
+        for number in os.listdir(f"/proc/{process.pid}/fd"):
+            with contextlib.suppress(OSError):
+                link = f"/proc/{process.pid}/fd/{number}"
+                name = os.readlink(link)
+                total += os.stat(link).st_size if name.startswith(folder) and name.endswith(end) else 0
+        for line in Path(f"/proc/{process.pid}/maps").read_text("utf-8", "replace").splitlines():
+            if line.endswith(end) and folder in line:
+                first, last = line.partition(" ")[0].split("-")
+                total += int(last, 16) - int(first, 16)
     return total
 
 
@@ -290,20 +370,25 @@ class Implementations:
             os.close(down)
             os.close(up)
             try:
-                _serve(functions, Pipe(told, theirs))
+                _serve(functions, Pipe(told, theirs, Clock(os.getpid())))
             finally:
                 os._exit(0)
         os.close(theirs)
         os.close(told)
-        self._pipe = Pipe(down, up)
+        self._clock = Clock(self._child)
+        self._pipe = Pipe(down, up, self._clock)
 
-    def ask(self, message: dict, until: float) -> dict:
-        """Return the value, or the built-in name of the error, that a call ends with."""
+    def ask(self, message: dict, clock: Clock, until: tuple[float, float]) -> dict:
+        """Return the value, or the built-in name of the error, that a call ends with; `clock` counts it, too."""
+        before = self._clock.seconds
+        own = before + until[0] - clock.seconds, until[1]
         try:
-            self._pipe.send({key: message.get(key) for key in ("ask", "arguments")}, until)
-            return self._pipe.receive(until)
+            self._pipe.send({key: message.get(key) for key in ("ask", "arguments")}, own)
+            return self._pipe.receive(own)
         except Ended as ended:
-            return {"error": TOO_LONG if TOO_LONG in str(ended) else "MemoryError"}
+            return {"error": TOO_LONG if isinstance(ended, TooLate) else "MemoryError"}
+        finally:
+            clock.seconds += self._clock.seconds - before
 
     def close(self) -> None:
         """End the process."""
@@ -313,15 +398,14 @@ class Implementations:
 
 
 def _serve(functions: list[Callable], pipe: Pipe) -> None:
-    sandbox.limit(MEMORY // 2, CALL_SECONDS)
-    forever = time.monotonic() + ALL_SECONDS
+    sandbox.limit(MEMORY // 2, CALL_SECONDS + GRACE)
     while True:
-        message = pipe.receive(forever)
+        message = pipe.receive(FOREVER)
         try:
             reply = {"value": talk.pack(functions[message["ask"]](*talk.unpack(message["arguments"])))}
         except Exception as error:
             reply = {"error": nearest(error)}
-        pipe.send(reply, forever)
+        pipe.send(reply, FOREVER)
 
 
 def nearest(error: BaseException) -> str:
@@ -334,7 +418,7 @@ class Student:
 
     def __init__(self, process: Process, id: str, assignment: Assignment):
         self._process, self.id, self.hung = process, id, False
-        self._more = {"seconds": CALL_SECONDS, "package": sandbox.package(), "uses": assignment.uses}
+        self._more = {"package": sandbox.package(), "uses": assignment.uses}
         named = self._ask({"name": "student"})
         self.named = clean(named["value"])[:40] if isinstance(named.get("value"), str) else ""
 
@@ -382,18 +466,29 @@ class Student:
 
     def _ask(self, request: dict, functions: list[Callable] = ()) -> dict:
         ours = Implementations(functions) if functions else None
-        until = time.monotonic() + CALL_SECONDS + GRACE
+        process, clock = self._process, self._process.clock
+        until = clock.after(CALL_SECONDS)
+        late = False
         try:
-            self._process.send(request | self._more, CALL_SECONDS)
+            process.send(request | self._more, CALL_SECONDS)
             while True:
-                message = self._process.receive(until - time.monotonic())
-                if "ask" in message and ours:
-                    self._process.send(ours.ask(message, until - GRACE), CALL_SECONDS)
-                else:
-                    return checked(message.get("reply"))
+                try:
+                    message = process.receive(GRACE if late else until[0] - clock.seconds)
+                    if "ask" not in message or not ours:
+                        return TOO_LATE if late else checked(message.get("reply"))
+                    answer = {"error": TOO_LONG} if late else ours.ask(message, clock, until)
+                    process.send(answer, CALL_SECONDS)
+                except TooLate:
+                    if late:
+                        raise
+                    late = True
+                    process.stop_call()
         finally:
             if ours:
                 ours.close()
+
+
+TOO_LATE = {"error": {"type": "TooLong", "line": None, "text": ""}}
 
 
 def checked(reply) -> dict:
@@ -527,31 +622,32 @@ def run_cells(notebook: NotebookNode, assignment: Assignment, process: Process, 
     cells = [(number, cell) for number, cell in enumerate(notebook.cells) if cell.cell_type == "code"]
     process.start(
         {
-            "cells": [
-                {
-                    "source": "" if number in skip else cell.source,
-                    "seconds": CALL_SECONDS if is_test(cell) else CELL_SECONDS,
-                }
-                for number, cell in cells
-            ],
+            "cells": ["" if number in skip else cell.source for number, cell in cells],
             "seconds": ALL_SECONDS,
             "memory": MEMORY,
             "readable": sandbox.readable(),
+            "namespaces": bool(sandbox.namespaces()),
             "uses": assignment.uses,
             "refuses": assignment.refuses,
         }
     )
+    drawn = 0
     for place, (number, cell) in enumerate(cells):
         where[:] = [number]
-        message = process.receive(CELL_SECONDS + GRACE)
+        try:
+            message = process.receive(CALL_SECONDS if is_test(cell) else CELL_SECONDS)
+        except TooLate:
+            process.interrupt()
+            message = process.receive(GRACE)
         if message.get("cell") != place:
             raise Ended("it sent no readable message")
         cell.outputs = []
         if isinstance(text := message.get("output"), str) and text:
             cell.outputs.append(nbformat.v4.new_output("stream", name="stdout", text=clean(text[:10_000])))
-        cell.outputs += [
-            nbformat.v4.new_output("display_data", {"image/png": data}) for data in picture(message.get("pictures"))
-        ]
+        for data in picture(message.get("pictures")):
+            drawn += len(data)
+            if drawn <= PICTURES:
+                cell.outputs.append(nbformat.v4.new_output("display_data", {"image/png": data}))
         if message.get("error") is not None:
             cell.metadata["error"] = error_of(message["error"])
     where[:] = []
@@ -620,12 +716,12 @@ def judge(path: Path | bytes, student: str, assignment: str, release: NotebookNo
 def _run(result: Result, assignment: Assignment, order_kept: bool, secret: str) -> None:
     """Run the cells and the hidden tests; a cell that ends the process is left out of another try."""
     skip: set[int] = set()
-    until = time.monotonic() + ALL_SECONDS
+    left = ALL_SECONDS
     for _ in range(4):
         where: list[int] = []
         folder = tempfile.mkdtemp(prefix="submission-")
         try:
-            process = Process(folder, until)
+            process = Process(folder, left)
             try:
                 run_cells(result.notebook, assignment, process, skip, where)
                 result.notes += complain(result.notebook, order_kept)
@@ -639,7 +735,8 @@ def _run(result: Result, assignment: Assignment, order_kept: bool, secret: str) 
                 name = f"'{grade_id(cell)}'" if grade_id(cell) else f"number {where[0] + 1}"
                 result.notes.append(f"the cell {name} was left out: {error}")
                 skip.add(where[0])
-                if time.monotonic() > until:
+                left = process.left()
+                if left <= 0:
                     break
             finally:
                 process.close()

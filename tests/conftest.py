@@ -1,6 +1,7 @@
 """What the tests share: one thread, so that runs can be compared bit by bit, and a small real federation."""
 
 import os
+import shutil
 
 os.environ["OMP_NUM_THREADS"] = "1"  # before torch is imported, and for the processes that tests start
 os.environ.setdefault("TRITON_INTERPRET", "1")  # before Triton is: a GPU's kernels run on a processor then
@@ -19,6 +20,43 @@ torch.set_num_threads(1)
 settings.register_profile("cflkit", deadline=None, derandomize=True, max_examples=25)
 settings.load_profile("cflkit")
 settings.register_profile("unshrunk", settings.get_profile("cflkit"), phases=[Phase.explicit, Phase.generate])
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    """A headless Chromium."""
+    play = pytest.importorskip("playwright.sync_api", reason="requirements-browser.txt")
+    program = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+    if program is None:
+        pytest.skip("no Chromium: install it, or name it in CHROMIUM")
+    with play.sync_playwright() as playing:
+        browser = playing.chromium.launch(executable_path=program, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def visit(chromium):
+    """Open a file of this disk. What its scripts complain of, and what it asks the network for, fails the test."""
+    contexts = []
+
+    def open_(address, width=1280, height=800, script="", **more):
+        contexts.append(chromium.new_context(viewport={"width": width, "height": height}, **more))
+        contexts[-1].add_init_script(script)
+        page = contexts[-1].new_page()
+        page.wrong, page.asked = [], []
+        page.on("pageerror", lambda error: page.wrong.append(str(error)))
+        page.on("console", lambda said: page.wrong.append(said.text) if said.type == "error" else None)
+        page.on("request", lambda request: page.asked.append(request.url))
+        page.goto(f"file://{address}")
+        return page
+
+    yield open_
+    for page in [page for context in contexts for page in context.pages]:
+        assert page.wrong == []
+        assert [url for url in page.asked if not url.startswith(("file:", "data:", "blob:"))] == []
+    for context in contexts:
+        context.close()
 
 
 @pytest.fixture(scope="session")

@@ -1,12 +1,12 @@
 """What the comparison reads from the records, by hand, and the book's pages beside it."""
 
 import re
+from dataclasses import replace
 
 import charts
-import leads
+import front
 import made
 import pytest
-import sorting
 
 from cflkit.workbook.claims import comparison, ledger, verdicts
 from cflkit.workbook.runs import protocols
@@ -64,22 +64,21 @@ def test_leads_are_drawn_beside_zero_with_their_intervals():
     assert [tuple(bar[:, 1]) for bar in bars] == [pytest.approx(gap.ends()) for gap in gaps.values()]
 
 
-def test_a_run_has_the_ledgers_word_or_that_of_its_interval(monkeypatch):
+def test_a_run_has_the_ledgers_finding_or_one_by_the_same_rule(monkeypatch):
     part = verdicts.Finding("x", "a", "b", mean=1.0, low=0.5, high=2.0, word="open")
-    assert leads.measured("x", "a", "b", {("a", "b"): part}) == leads.Run("x", 1.0, 0.5, 2.0, "open")
-    for low, high, word in ((0.1, 2, "held"), (-2, -0.1, "failed"), (-1, 3, "open")):
-        monkeypatch.setattr(leads.findings, "gap", lambda a, b, ends=(low, high): dict(zip(("mean", "low", "high"),
-                            (sum(ends) / 2, *ends), strict=True)))  # fmt: skip
-        assert leads.measured("x", "a", "c", {("a", "b"): part}).word == word
-    runs = [leads.Run("as printed", -1, -2, -0.5, "failed"), leads.Run("as released", 1, 0.5, 2, "held")]
-    assert leads.Lead("A", "over B", 5.0, runs, "").words == "failed as printed; held as released"
-    assert leads.Lead("A", "over B", 5.0, [], "days").words == "not run"
+    assert front.measured([part], "y", "a", "b") == replace(part, what="y")
+    monkeypatch.setattr(verdicts, "decide", lambda parts, numbers: [replace(part, what=f"{parts}")])
+    assert front.measured([part], "y", "a", "c") == replace(part, what="y")
+    runs = [verdicts.Finding("as printed", word="failed"), verdicts.Finding("as released", word="held")]
+    assert front.Lead("A", "over B", 5.0, runs, "").words == "failed as printed; held as released"
+    assert front.Lead("A", "over B", 5.0, [], "days").words == "not run"
 
 
 @pytest.mark.parametrize("slim", [False, True])
 def test_the_picture_of_leads_is_to_scale(slim):
-    found = {"a": leads.Lead("A", "over <B>", 4.0, [leads.Run("x", 1.0, -2.0, 4.0, "open")], "")}
-    drawn = leads.drawing(found, slim)
+    run = verdicts.Finding("x", mean=1.0, low=-2.0, high=4.0, word="open")
+    found = {"a": front.Lead("A", "over <B>", 4.0, [run], "")}
+    drawn = front.drawing(found, slim)
     low, high = map(float, re.search(r'<g class="open"><line x1="([\d.]+)" x2="([\d.]+)"', drawn).groups())
     disc = float(re.search(r'<circle cx="([\d.]+)"', drawn)[1])
     printed = float(re.search(r'class="printed" d="M([\d.]+)', drawn)[1]) + 7
@@ -89,9 +88,9 @@ def test_the_picture_of_leads_is_to_scale(slim):
 
 
 def test_clients_stand_in_one_place_each_and_groups_in_a_row():
-    tiles = re.findall(r'class="g(\d)" style="--x:(\d);--y:(\d);--mx:(\d);--my:(\d)"', sorting.tiles())
-    assert len({tile[1:3] for tile in tiles}) == len({tile[3:] for tile in tiles}) == len(tiles) == 28
-    assert all(group == row for group, _, row, *_ in tiles)
+    tiles = front.tiles()
+    assert sorted(place for *_, place in tiles) == list(range(28))
+    assert sorted(tile[:2] for tile in tiles) == [(group, column) for group in range(4) for column in range(7)]
 
 
 def test_a_colour_belongs_to_one_method():

@@ -106,7 +106,8 @@ SMALL, SMALL_MEANS = (small(4, 7, pool) for pool in ("max", "mean"))
 WIDE, WIDE_MEANS = (small(32, 16, pool) for pool in ("max", "mean"))
 KINDS = {"images": SMALL, "channels": WIDE, "images, means": SMALL_MEANS, "channels, means": WIDE_MEANS}
 every = pytest.mark.parametrize(("net_shape", "winograd"), [
-    pytest.param(net_shape, winograd, id=f"{name}{', tiles' * winograd}")
+    pytest.param(net_shape, winograd, id=f"{name}{', tiles' * winograd}",
+                 marks=[pytest.mark.slow] * ("means" in name))
     for name, net_shape in KINDS.items() for winograd in (False, True)
 ])  # fmt: skip
 
@@ -257,7 +258,7 @@ def networks(draw):
 
 
 @needs_llvm
-@settings(max_examples=15)
+@settings(max_examples=8)
 @example((((1, 2, 0, False, ""), (1, 1, (2, 0), False, ""), (2, False)), (1, 2, 3)), 1, 0, False)  # one row
 @given(networks(), st.integers(1, 40), st.integers(0, 1), st.booleans())
 def test_outputs_and_gradients(drawn, n, machine, winograd):
@@ -291,7 +292,7 @@ optimisers = st.builds(
 
 
 @needs_llvm
-@settings(max_examples=12)
+@settings(max_examples=6)
 @given(st.data(), st.sampled_from([*KINDS.values()]), optimisers,
        st.lists(st.integers(1, 37), min_size=1, max_size=10), st.booleans(), st.booleans())  # fmt: skip
 def test_ten_steps_as_torch_takes_them(data, net_shape, optimiser, sizes, shifted, winograd):
@@ -570,7 +571,7 @@ def calls(monkeypatch):
 
 
 @needs_llvm
-@settings(max_examples=10)
+@settings(max_examples=6)
 @given(st.data(), st.sampled_from([None, 1, 3, 100]), st.lists(st.integers(1, 20), min_size=1, max_size=3))
 def test_clients_train_as_by_the_reference(data, size, sizes):
     model, chunk, m = flat(lambda: network(*SMALL, dtype=None)), Chunk(sizes, SMALL[1], CLASSES), len(sizes)

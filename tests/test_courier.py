@@ -31,13 +31,6 @@ def outcome(history):
 # ---------------------------------------------------------------------- no bit changes
 
 
-@pytest.mark.parametrize("network", ["lenet", "leaf_femnist"])
-def test_nor_do_kernels_and_factors_in_single_precision(network, fed, settings_of_a_run):
-    settings = settings_of_a_run | {"model": network, "rounds": 2, "dtype": "float32", "chunk": 3}
-    near, far = (simulate(FedAvg(), fed, **settings, **where) for where in ({}, {"workers": 2, "executor": Far()}))
-    assert outcome(far) == outcome(near)
-
-
 def test_a_pool_of_threads_is_used_as_it_is(fed, settings_of_a_run):
     near = simulate(Ditto(), fed, **settings_of_a_run, chunk=2)
     with ThreadPoolExecutor(2) as pool:
@@ -49,16 +42,6 @@ def test_a_pool_of_threads_is_used_as_it_is(fed, settings_of_a_run):
         alone = settings_of_a_run | {"rounds": 1}
         simulate(Ditto(), fed, **alone, chunk=100, workers=1, executor=pool)
         assert asked  # even for one chunk, and one at a time
-
-
-def test_what_clients_keep_on_disk_travels_too(fed, settings_of_a_run, tmp_path):
-    near = simulate(Ditto(), fed, **settings_of_a_run, chunk=2, checkpoint=tmp_path / "near")
-    settings = settings_of_a_run | {"chunk": 2, "checkpoint": tmp_path / "far", "workers": 2}
-    simulate(Ditto(), fed, **settings | {"rounds": 1}, executor=Far())
-    far = simulate(Ditto(), fed, **settings, executor=Far())  # and another day, on other workers
-    assert outcome(far)[:2] == outcome(near)[:2]
-    names = [sorted(file.name for file in tmp_path.glob(f"{where}/memory/*")) for where in ("near", "far")]
-    assert names[0] == names[1] != []
 
 
 class Dropping(nn.Sequential):

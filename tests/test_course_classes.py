@@ -103,12 +103,32 @@ def test_a_name_of_two_students_is_nobodys(tmp_path):
     assert people.student("Ada Low") == "Ada Low"
 
 
-def test_a_large_zip_member_is_left_out(tmp_path, roster, monkeypatch):
-    (tmp_path / "in").mkdir()
-    with zipfile.ZipFile(tmp_path / "in" / "z.zip", "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("anna/a1.ipynb", bytes(judge.LARGEST_NOTEBOOK + 1))
-    (found,) = collect(tmp_path / "in", roster)
-    assert found.left_out and "larger than 20 MB" in found.note
+ZIPS = {  # zips that a student hands in: what is taken, and what is noted
+    ("anna/z.zip", "a1.ipynb", bytes(judge.LARGEST_NOTEBOOK + 1)): ((), "larger than 20 MB"),
+    ("m\u00fclleranna_31_900_z.zip", "bob/a1.ipynb", b"mine"): (("anna", "a1"), "bob/a1.ipynb"),  # not for others
+    ("anna/z.zip", zipfile.ZipInfo("a1.ipynb", (1999, 1, 1, 0, 0, 0)), b"x"): (("anna", "a1"), ""),
+    ("all.zip", zipfile.ZipInfo("anna/a1.ipynb", (1980, 0, 0, 0, 0, 0)), b"x"): (("anna", "a1"), ""),
+    ("all.zip", "anna/z.zip", b"PK"): ((), "a zip in a zip"),
+    ("anna/z.zip", "broken/a1.ipynb", bytes(range(256))): ((), "it cannot be unpacked"),
+    ("anna/z.zip", "{}.ipynb", b""): ((), "more files are left out"),
+    ("anna/z.zip", "{}/a1.ipynb", bytes(1 << 20)): (("anna", "a1"), "more files are left out"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("how", ZIPS, ids=range(len(ZIPS)))
+def test_zips_that_students_hand_in(how, tmp_path, roster):
+    (where, name, content), (key, note) = how, ZIPS[how]
+    path = lay(tmp_path, "in/bob/a2.ipynb", f"in/{where}") / "in" / where
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_LZMA if "broken" in str(name) else zipfile.ZIP_DEFLATED) as archive:
+        for k in range(30_000 // (1 + len(content)) + 100 if "{" in str(name) else 1):
+            archive.writestr(name.format(k) if isinstance(name, str) else name, content)
+    if "broken" in str(name):
+        raw = path.read_bytes()
+        path.write_bytes(raw[:50] + bytes([255] * 40) + raw[90:])
+    found = collect(tmp_path / "in", roster)
+    assert {(s.student, s.assignment) for s in found if not s.left_out} == {("bob", "a2"), key} - {()}
+    assert note in " | ".join(s.note for s in found) and len(found) < 30
+    assert all(s.when is None or s.when.year > 2000 for s in found)
 
 
 def row(automatic, written="", late=""):

@@ -3,9 +3,10 @@
 import base64
 import csv
 import os
+import resource
+import shutil
 import subprocess
 import sys
-import time
 from copy import deepcopy
 from pathlib import Path
 
@@ -143,7 +144,7 @@ def test_functions_that_misbehave_lose_their_own_call_only(tmp_path, monkeypatch
     nb.cells += [new_code_cell(f"def f{k}(x):\n    {body}") for k, body in enumerate(bodies)]
     nb.cells += [new_code_cell("from torch import relu"), new_code_cell("def last(g):\n    return g(g(1.0))")]
     monkeypatch.setattr(judge, "CALL_SECONDS", 10)
-    process = judge.Process(str(tmp_path), time.monotonic() + 200)
+    process = judge.Process(str(tmp_path), 200)
     try:
         judge.run_cells(nb, load("a6"), process, set(), [])
         student = judge.Student(process, "tom", load("a6"))
@@ -269,7 +270,7 @@ def course(tmp_path_factory):
     command(home, "build")
     expected = {}
     for name in names():
-        for student in ("good", "empty", "mixed") if name in ("a1", "a4") else ("good",):
+        for student in ("good", "mixed", "empty") if name in ("a1", "a4") else ("good", "mixed"):
             nb = handed("release" if student == "empty" else "solution", name, student, only=None)
             if student == "mixed":
                 planted = {each["task"]: each for each in mistakes(name)}
@@ -283,13 +284,33 @@ def course(tmp_path_factory):
             path.parent.mkdir(parents=True, exist_ok=True)
             nbformat.write(nb, path)
     mischief(home)
-    (home / "out.txt").write_text(command(home, "grade", "handed", "--jobs", "2"))
+    before = computed()
+    (home / "out.txt").write_text(command(home, "grade", "handed", "--jobs", "2") + f"{computed() - before:.0f} s")
+    assert computed() - before < 900  # of the 1200 seconds that two cores have in ten minutes
     return home / "build" / "course", expected
+
+
+def computed():
+    """Seconds that the programs which this process has started and seen end have computed."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+EVIL = [  # cells of submissions that end, take or hold up what they can; their function gets its points
+    "import os\nos._exit(1)", "import os\nos.abort()", "print('x' * 10**8)\nraise SystemExit",
+    "import os, time\n[os.fork() for _ in range(6)]; time.sleep(99)", "hog = bytearray(3 << 30)",
+    "import ctypes\nctypes.string_at(0)", "open('x', 'wb').write(bytes(1 << 28))", "x = '\ud800'", "%reset -f",
+]  # fmt: skip
 
 
 def mischief(home):
     """Hand in what crashed, held up or fooled a grader: each costs its own points."""
     folder = home / "handed"
+    for number, code in enumerate(EVIL):
+        (folder / f"evil{number}").mkdir(parents=True)
+        nb = handed(student=f"evil{number}")
+        nb.cells.insert(2, new_code_cell(code))
+        (folder / f"evil{number}" / "a6.ipynb").write_text(nbformat.writes(nb).replace("\ud800", "\\ud800"))
     for student in ("broken", "loud", "pipe", "link", "away", "zoe/sub", "shout", "html"):
         (folder / student).mkdir(parents=True)
     (folder / "broken" / "a1.ipynb").write_text("{")
@@ -325,7 +346,9 @@ def test_marks_of_a_class(course):
     assert [rows["empty", name]["automatic"] for name in expected] == ["0", "0"]
     assert {name: int(rows["mixed", name]["automatic"]) for name in expected} == expected
     assert rows["broken", "a1"]["automatic"] == "0" and "no notebook" in rows["broken", "a1"]["notes"]
-    follows = {student: rows[student, "a6"]["automatic"] for student in ("loud", "zoe", "shout", "html")}
+    small = ("loud", "zoe", "shout", "html", *(f"evil{k}" for k in range(len(EVIL))))
+    follows = {student: rows[student, "a6"]["automatic"] for student in small}
+    assert sum(row["of"] != "" for row in rows.values()) >= 30
     assert follows == dict.fromkeys(follows, "3")
     for student, name, note in (
         ("pipe", "a1", "not a plain file"), ("link", "a6", "a link, not a file"), ("away", "a6", "a link"),
@@ -370,7 +393,7 @@ def test_nothing_leaks(course):
 def test_feedback_says_what_was_lost_and_asks_the_network_for_nothing(course):
     home, _ = course
     pages = list((home / "feedback").rglob("*.html"))
-    assert len(pages) == len(names()) + 9  # of "good", and of the others
+    assert len(pages) == 2 * len(names()) + 7 + len(EVIL)  # of "good" and "mixed", and of the others
     for page in pages:
         text = page.read_text()
         assert not grade.OUTSIDE.search(text) and grade.POLICY in text and not grade.ELSEWHERE.search(text), page
@@ -384,14 +407,20 @@ def test_feedback_says_what_was_lost_and_asks_the_network_for_nothing(course):
 @ONE_WORKER
 def test_a_written_mark_survives_grading_again_and_reaches_the_feedback(course):
     home, _ = course
-    text, count = (home / "marks.csv").read_text(), len(marks(home))
+    text, count, before = (home / "marks.csv").read_text(), len(marks(home)), marks(home)
     assert "loud,a6,3,20,,5" in text
     (home / "marks.csv").write_text(text.replace("loud,a6,3,20,,5", "loud,a6,3,20,4,5"))
     again = home.parent.parent / "again" / "loud"
     again.mkdir(parents=True)
     nbformat.write(with_cells("print('\\ud800')"), again / "a6.ipynb")
+    for student in ("evil0", "html"):  # alone, and in another order
+        shutil.copytree(home.parent.parent / "handed" / student, again.parent / student)
     command(home.parent.parent, "grade", "again")
     row = marks(home)["loud", "a6"]
+    typed = {"written", "total", "late"}
+    kept = [{key: {k: v for k, v in row.items() if k not in typed} for key, row in each.items()}
+            for each in (before, marks(home))]  # fmt: skip
+    assert kept[0] == kept[1]
     assert (row["written"], row["total"], len(marks(home))) == ("4", "7", count)
     assert "loud" in (home / "export/canvas.csv").read_text()
     page = (home / "feedback/loud/a6/a6.html").read_text()

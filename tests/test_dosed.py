@@ -51,21 +51,6 @@ def test_at_full_strength_it_is_what_other_builders_make(digits):
     assert made(digits, "shares", 1).cluster is None
 
 
-def test_one_pair_of_labels_is_exchanged_as_the_other_builder_does(digits):
-    one = made(digits, "renamed", 0.2)
-    pairs = {"degrees": (0,) * 4, "pairs": ((8, 9), (0, 1), (0, 3), (0, 5)), **MANY}  # group 0 exchanges none here
-    same(one, federation.swapped(digits, **pairs), range(3, 12))
-
-
-def test_all_labels_are_exchanged_at_full_strength_and_no_two_groups_agree():
-    shown = [Dosed(shift="renamed", strength=1, **MANY).domain(10, g).relabel for g in range(4)]
-    assert shown[0] == tuple(range(10))
-    assert shown[1] == (1, 0, 9, 8, 7, 6, 5, 4, 3, 2)
-    for a in range(4):
-        assert [shown[a][y] for y in shown[a]] == [*range(10)]
-        assert all(x != y for b in range(a) for x, y in zip(shown[a], shown[b], strict=True))
-
-
 def test_a_share_of_classes_is_swapped_or_turned_and_it_grows(digits):
     for strength, many, first in zip(STRENGTHS, (0, 2, 4, 8, 10), (0, 2, 5, 8, 10), strict=True):
         dose = Dosed(shift="renamed", strength=strength, **MANY)

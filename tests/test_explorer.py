@@ -1,9 +1,7 @@
 """The explorer: the numbers that it has are the records', and what it draws are these numbers."""
 
 import json
-import os
 import re
-import shutil
 
 import explorer
 import pytest
@@ -14,7 +12,6 @@ from cflkit.workbook.runs import results
 from cflkit.workbook.show import canvas
 
 BOOK = places.ROOT / "_build" / "html"
-CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
 
 
 def test_every_tables_last_scores_are_the_frames():
@@ -65,33 +62,14 @@ DRAWN = """() => {
 }"""
 
 
-@pytest.fixture(scope="module")
-def chromium():
-    play = pytest.importorskip("playwright.sync_api", reason="requirements-browser.txt")
-    if CHROMIUM is None or not (BOOK / "book" / "explorer.html").exists():
-        pytest.skip("no Chromium (name it in CHROMIUM), or no book (make book)")
-    with play.sync_playwright() as playing:
-        browser = playing.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()
-
-
 @pytest.fixture
-def visit(chromium):
-    contexts = []
+def explore(visit):
+    def open_(state="", **more):
+        if not (BOOK / "book" / "explorer.html").exists():
+            pytest.skip("no book (make book)")
+        return visit(f"{BOOK}/book/explorer.html{state}", **more)
 
-    def open_(state="", width=1280, **more):
-        contexts.append(chromium.new_context(viewport={"width": width, "height": 900}, **more))
-        page = contexts[-1].new_page()
-        page.wrong = []
-        page.on("pageerror", lambda error: page.wrong.append(str(error)))
-        page.goto(f"file://{BOOK}/book/explorer.html{state}")
-        return page
-
-    yield open_
-    for context in contexts:
-        assert [wrong for page in context.pages for wrong in page.wrong] == []
-        context.close()
+    return open_
 
 
 def points(run, across):
@@ -102,9 +80,9 @@ def points(run, across):
 @pytest.mark.parametrize("scale", ["whole", "zoom"])
 @pytest.mark.parametrize("across", ["rounds", "traffic"])
 @pytest.mark.parametrize("name", ["comparison-rot-skew-r20", "mdicfl-table4-r100", "lcfed-table1-n3-cal"])
-def test_what_is_drawn_are_the_records(name, across, scale, visit):
+def test_what_is_drawn_are_the_records(name, across, scale, explore):
     table = explorer.data(name, explorer.tables()[name])
-    page = visit(f"#table={name}&across={across}&scale={scale}")
+    page = explore(f"#table={name}&across={across}&scale={scale}")
     page.wait_for_selector(".ex-row", state="attached")
     drawn = page.evaluate(DRAWN)
     assert sorted(one["row"] for one in drawn) == table["first"]
@@ -118,8 +96,8 @@ def test_what_is_drawn_are_the_records(name, across, scale, visit):
 
 
 @pytest.mark.browser
-def test_a_reader_chooses_by_keys_and_sends_the_view(visit):
-    page = visit()
+def test_a_reader_chooses_by_keys_and_sends_the_view(explore):
+    page = explore()
     page.wait_for_selector(".ex-row", state="attached")
     page.locator("[name=table]").focus()
     page.keyboard.press("ArrowDown")
@@ -133,7 +111,7 @@ def test_a_reader_chooses_by_keys_and_sends_the_view(visit):
     said = page.locator(".ex-plot").get_attribute("aria-label")
     assert "table=comparison-rot-r100" in address and "across=traffic" in address and "FedAvg 9" not in said
     page.wait_for_function("document.querySelector('.cfl-live').textContent.length > 100")
-    again = visit(address[address.index("#") :])
+    again = explore(address[address.index("#") :])
     again.wait_for_selector(".ex-row", state="attached")
     assert again.locator(".ex-plot").get_attribute("aria-label") == said
     assert again.locator(".ex-row").count() == count
@@ -142,15 +120,15 @@ def test_a_reader_chooses_by_keys_and_sends_the_view(visit):
 
 
 @pytest.mark.browser
-def test_without_scripts_there_are_the_tables(visit):
-    page = visit(java_script_enabled=False)
+def test_without_scripts_there_are_the_tables(explore):
+    page = explore(java_script_enabled=False)
     assert page.locator(".ex-list a").count() == len(explorer.tables())
     assert page.locator(".ex-list a").first.is_visible() and not page.locator(".ex-knobs").is_visible()
 
 
 @pytest.mark.browser
-def test_a_phone_and_paper_have_all_of_it(visit):
-    page = visit("#table=stocfl-table1-4800-r10&scale=zoom", width=390)
+def test_a_phone_and_paper_have_all_of_it(explore):
+    page = explore("#table=stocfl-table1-4800-r10&scale=zoom", width=390)
     page.wait_for_selector(".ex-row", state="attached")
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
     out = """() => [...document.querySelectorAll('.ex-plot text')].filter(e => e.getBoundingClientRect().right > 390

@@ -126,8 +126,9 @@ def test_killed_at_random_moments(name, beside, toy):
     assert {file: file.stat().st_mtime_ns for file in toy.glob("out/toy/*.json")} == stamps
 
 
-def test_what_a_kill_after_the_record_has_left_is_removed_by_the_next_call(toy, monkeypatch):
-    monkeypatch.chdir(toy)
+def test_what_a_kill_after_the_record_has_left_is_removed_by_the_next_call(tmp_path, monkeypatch):
+    made.experiment(tmp_path)
+    monkeypatch.chdir(toy := tmp_path)
     monkeypatch.setattr(places, "PAPERS", toy)
     assert console.main(COMMANDS["reproduce"]) == 0
     done, busy, other = (toy / "runs" / "toy" / name for name in ("a-s0", "a-s1", "a-s7"))

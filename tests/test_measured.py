@@ -79,63 +79,40 @@ def test_a_cell_is_a_protocol_a_label_and_a_metric(tmp_path):
             measured.cell(wrong, tmp_path)
 
 
-def test_whoever_never_trains_must_be_as_many_as_the_protocol_says(tmp_path):
-    path = record(tmp_path, UNSEEN, "fedavg", 0, accuracy=0.8)
-    last = json.loads(path.read_text())["config"]["rounds"]
-    for arrival, share in (([1] * 7 + [last + 1] * 3, True), ([1] * 6 + [last, *[last + 1] * 3], False),
-                           ([1] * 8 + [last + 1] * 2, False), ([1] * 6 + [last + 1] * 4, False)):  # fmt: skip
-        assert results.fits(changed(path, "config", arrival=arrival)) == share
-    plain = record(tmp_path, P, "fedavg", 0, accuracy=0.8)
-    last = json.loads(plain.read_text())["config"]["rounds"]
-    assert results.fits(changed(plain, "config", arrival=None))
-    assert results.fits(changed(plain, "config", arrival=[1, 1]))
-    assert not results.fits(changed(plain, "config", arrival=[1, last]))  # who comes late trains less
-    assert not results.fits(changed(plain, "config", arrival=[1, last + 1]))
-    assert not results.fits(changed(plain, "config", arrival=[last + 1, last + 1]))
+EQUAL = "fesem_femnist_60_r60/fedavg-equal"  # with rounds of its own
+TWICE = "fedcg_celeba_400/fedavg-twice"  # with a learning rate of its own
+PLAIN, AWAY = f"{P}/fedavg", f"{UNSEEN}/fedavg"
+LAST, NEVER = protocols.protocols()[P]["rounds"], protocols.protocols()[UNSEEN]["rounds"] + 1
 
 
-def test_a_record_fits_by_protocol_label_and_every_setting(tmp_path):
-    path = record(tmp_path, "fesem_femnist_60_r60", "fedavg-equal", 0, accuracy=0.8)  # with rounds of its own
-    assert results.fits(json.loads(path.read_text()))
-    others = [("", {"protocol": "nope"}), ("", {"label": "fedavg"}), ("", {"label": "nobody"}),
-              ("config", {"rounds": 60}), ("config", {"model": "mlp8"}), ("config/local", {"lr": 9}),
-              ("config/federation", {"builder": "rotated"}), ("config/method", {"name": "ifca"})]  # fmt: skip
-    for place, other in others:
-        assert not results.fits(changed(path, place, **other)), (place, other)
-    assert results.fits(changed(path, "config", evaluate_every=3))  # which the protocol leaves open
-
-
-def test_a_label_may_have_a_learning_rate_of_its_own(tmp_path):
-    path = record(tmp_path, "fedcg_celeba_400", "fedavg-twice", 0, accuracy=0.8)
-    plan = protocols.plan("fedcg_celeba_400", "fedavg-twice")
-    assert json.loads(path.read_text())["config"]["local"]["lr"] == plan.local["lr"] == 0.06
-    assert plan.local["epochs"] == 5 and "lr" not in plan.setting and "lr" not in plan.method
-    assert results.fits(json.loads(path.read_text()))
-    assert not results.fits(changed(path, "config/local", lr=0.03))
-    other = record(tmp_path, "fedcg_celeba_400", "fedavg", 0, accuracy=0.8)
-    assert not results.fits(changed(other, "config/local", lr=0.06))
-
-
-@pytest.mark.parametrize(
-    "place, default, other",
-    [
-        ("config/local", {"momentum": 0.0}, {"momentum": 0.9}),
-        ("config/local", {"weight_decay": 0.0, "nesterov": False}, {"weight_decay": 1e-4}),
-        ("config", {"dtype": "float32"}, {"dtype": "float64"}),
-        ("config", {"participation": 1.0}, {"participation": 0.5}),
-        ("config", {"personal": [100, None]}, {"personal": [5, None]}),
-        ("config/federation", {"seed": 0, "pooled": False}, {"seed": 1}),
-        ("config/federation", {"test_fraction": 0.2}, {"test_fraction": 0.5}),
-        ("config/federation", {"digest": "abc"}, {"subset": [[0, 4]]}),
-        ("config/method", {"weights": "n"}, {"weights": "uniform"}),
-        ("config/method", {}, {"mu": 0.1}),
-    ],
-)
-def test_what_a_protocol_or_a_record_leaves_out_has_its_default(place, default, other, tmp_path):
-    path = record(tmp_path, P, "fedavg", 0, accuracy=0.8)
-    whole = json.loads(path.read_text())
-    assert results.fits(whole) and results.fits(changed(path, place, **default))
-    assert not results.fits(changed(path, place, **other))
+@pytest.mark.parametrize(("name", "place", "same", "other"), [
+    (EQUAL, "", {}, {"protocol": "nope"}), (EQUAL, "", {}, {"label": "fedavg"}),
+    (EQUAL, "", {}, {"label": "nobody"}),
+    (EQUAL, "config", {"evaluate_every": 3}, {"rounds": 60}),  # how often it is scored is left open
+    (EQUAL, "config", {}, {"model": "mlp8"}), (EQUAL, "config/local", {}, {"lr": 9}),
+    (EQUAL, "config/federation", {}, {"builder": "rotated"}), (EQUAL, "config/method", {}, {"name": "ifca"}),
+    (TWICE, "config/local", {"lr": 0.06}, {"lr": 0.03}),
+    ("fedcg_celeba_400/fedavg", "config/local", {}, {"lr": 0.06}),
+    # what a protocol or a record leaves out has its default
+    (PLAIN, "config/local", {"momentum": 0.0}, {"momentum": 0.9}),
+    (PLAIN, "config/local", {"weight_decay": 0.0, "nesterov": False}, {"weight_decay": 1e-4}),
+    (PLAIN, "config", {"dtype": "float32"}, {"dtype": "float64"}),
+    (PLAIN, "config", {"participation": 1.0}, {"participation": 0.5}),
+    (PLAIN, "config", {"personal": [100, None]}, {"personal": [5, None]}),
+    (PLAIN, "config/federation", {"seed": 0, "pooled": False}, {"seed": 1}),
+    (PLAIN, "config/federation", {"test_fraction": 0.2}, {"test_fraction": 0.5}),
+    (PLAIN, "config/federation", {"digest": "abc"}, {"subset": [[0, 4]]}),
+    (PLAIN, "config/method", {"weights": "n"}, {"weights": "uniform"}),
+    (PLAIN, "config/method", {}, {"mu": 0.1}),
+    # whoever comes late trains less; as many must never train as the protocol says
+    (PLAIN, "config", {"arrival": None}, {"arrival": [1, LAST]}),
+    (PLAIN, "config", {"arrival": [1, 1]}, {"arrival": [1, LAST + 1]}),
+    *((AWAY, "config", {"arrival": [1] * 7 + [NEVER] * 3}, {"arrival": other}) for other in (
+        [1] * 6 + [NEVER - 1, *[NEVER] * 3], [1] * 8 + [NEVER] * 2, [1] * 6 + [NEVER] * 4)),
+])  # fmt: skip
+def test_a_record_fits_by_protocol_label_and_every_setting(name, place, same, other, tmp_path):
+    path = record(tmp_path, *name.split("/"), 0, accuracy=0.8)
+    assert results.fits(changed(path, place, **same)) and not results.fits(changed(path, place, **other))
 
 
 def rename(path, whole):

@@ -289,15 +289,6 @@ def test_uploads_beyond_the_limit_go_to_disk_and_change_nothing(monkeypatch, tmp
     assert mapped(tmp_path) == 0
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, f64, torch.int64])
-def test_spilling_keeps_every_bit(dtype, monkeypatch, tmp_path):
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr(network, "SPILL_BYTES", 0)
-    value = (1e6 * random_rows(4, 3)).to(dtype).T  # whose rows do not lie one after the other
-    found = make(3).call(torch.arange(3), lambda *_: {"x": value})["x"].dense()
-    assert found.dtype == dtype and torch.equal(found, value) and mapped(tmp_path) == 1
-
-
 def test_a_full_disk_is_named(monkeypatch, tmp_path):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setattr("tempfile.TemporaryFile", partial(open, "/dev/full", "wb"))

@@ -10,8 +10,6 @@ import torch
 from every import every_variant, make, model
 
 from cflkit import federation, images
-from cflkit.engine.simulation import simulate
-from cflkit.methods import FedAvg
 from cflkit.testing import promises
 from cflkit.workbook import console
 
@@ -247,10 +245,3 @@ def test_close_tells_trees_apart():
     lists = [[first + 1e-6, *rest], [first.double(), *rest], [*one["a"][:2], 0.0, "x"], rest]
     for other in ({"a": one["a"]}, one | {"b": (2, None)}, one | {"b": (1,)}, *({**one, "a": a} for a in lists)):
         assert not promises.close(one, other)
-
-
-def test_a_method_of_a_file_runs_like_any_other(tmp_path, fed, settings_of_a_run):
-    (kind,) = promises.methods_of(written(tmp_path))
-    mine = simulate(kind(), fed, **settings_of_a_run)
-    plain = simulate(FedAvg(weights="uniform"), fed, **settings_of_a_run)
-    torch.testing.assert_close(mine.server["model"], plain.server["model"], rtol=0, atol=1e-12)

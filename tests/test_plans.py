@@ -3,7 +3,7 @@
 import re
 
 import pytest
-import reading
+import status
 from evidence import CHAPTERS
 
 from cflkit.workbook import places
@@ -19,7 +19,7 @@ each = pytest.mark.parametrize("chapter", PLANS)
 
 def text(chapter):
     page = places.BOOK / f"{chapter}.md"
-    return page.read_text("utf-8") if page.is_file() else reading.prose(notebooks.chapter(chapter))
+    return page.read_text("utf-8") if page.is_file() else status.prose(notebooks.chapter(chapter))
 
 
 def rows(chapter):
@@ -75,6 +75,6 @@ def test_files_of_the_repository_exist():
 @pytest.mark.parametrize("path", notebooks.chapters(), ids=lambda path: path.stem)
 def test_an_exercise_names_its_tables(path):
     """Where an exercise stands, nobody can tell which table is the first, or above."""
-    exercises = reading.prose(path).partition("\n## Exercises")[2]
+    exercises = status.prose(path).partition("\n## Exercises")[2]
     nameless = r"(?:first|second|last|next) (?:table|figure)|(?:table|figure|section) (?:above|below)"
     assert re.findall(nameless, exercises) == []

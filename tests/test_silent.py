@@ -154,15 +154,6 @@ class Buffers(nn.Module):
         return self.out((x.flatten(1)[:, self.order] - self.mean) * self.mask)
 
 
-def attention(p):
-    return lambda: nn.MultiheadAttention(8, 2, dropout=p, batch_first=True)
-
-
-def attend(net, h):
-    h = h.view(len(h), 1, 8).expand(-1, 3, -1) + torch.eye(3, 8, dtype=h.dtype)
-    return net.layer(h, h, h, need_weights=False)[0].mean(1)
-
-
 class Counting(nn.Module):
     """Divides by how often it was called."""
 
@@ -175,30 +166,8 @@ class Counting(nn.Module):
         return h / (1 + self.calls)
 
 
-class Doubled(nn.BatchNorm1d):
-    """A norm of one's own that only looks like PyTorch's."""
-
-    def forward(self, h):
-        return 2 * h * self.weight + self.bias
-
-
 def row(*layers):
     return lambda: nn.Sequential(nn.Flatten(), *(layer() for layer in layers))
-
-
-class Two(Net):
-    def forward(self, x):
-        return (super().forward(x), 0) if self.training else super().forward(x)
-
-
-class Half(nn.Module):
-    def forward(self, x):
-        return x.half()
-
-
-class Negative(nn.Module):
-    def forward(self, x):
-        return x.neg_()
 
 
 ONE = Net()
@@ -217,7 +186,6 @@ RIGHT = {
     "a row of layers": row(wide, nn.ReLU, out),
     "tied rows of layers": having(row(wide, nn.ReLU, wide, nn.ReLU, out),
                                   lambda net: setattr(net[3], "weight", net[1].weight)),
-    "a norm of one's own": through(partial(Doubled, 8, track_running_stats=False)),
     "a package's network in a function": mlp,
 }
 DRAWING = {
@@ -226,7 +194,6 @@ DRAWING = {
     "noise": hidden(lambda net, h: h + 0.1 * torch.randn_like(h) if net.training else h),
     "bernoulli": hidden(lambda net, h: h * torch.bernoulli(torch.full_like(h, 0.7)) if net.training else h),
     "dropout between LSTMs": partial(Rows, num_layers=2, dropout=0.4),
-    "dropout of attention": lambda: Net(attend, layer=attention(0.4)()),
 }
 frozen = having(lambda: nn.Sequential(nn.Conv2d(1, 2, 2), nn.ReLU(), nn.Flatten(), nn.Linear(18, 3)),
                 lambda net: net[0].requires_grad_(False))  # fmt: skip
@@ -248,15 +215,12 @@ WRONG = {
     "lazy": (through(partial(nn.LazyLinear, 8)), "known sizes"),
     "shared memory": (having(through(dense, dense), share_memory), "memory of their own"),
     "complex": (lambda: Net(lambda net, h: h * net.p.real, p=nn.Parameter(torch.ones(8) + 0j)), "real"),
-    "aux outputs": (Two, "in training it gives tuple"),
     "too few logits": (lambda: nn.Sequential(nn.Flatten(), nn.Linear(16, 2)), "[2, 2]"),
     "wrong size": (lambda: nn.Sequential(nn.Flatten(), nn.Linear(15, 3)), "mat1 and mat2"),
     "no module": (lambda: 3, "a function that makes a network"),
     "a module": (ONE, "a function that makes a network"),
     "one module": (lambda: ONE, "a new network whenever"),
-    "half logits": (lambda: nn.Sequential(Net(), Half()), "torch.float16"),
     "unused": (lambda: Net(c=nn.Linear(8, 8)), "c.weight"),
-    "images changed": (lambda: nn.Sequential(Negative(), Net()), "leaves the images"),
     "dropout in evaluation": (hidden(lambda net, h: F.dropout(h, 0.5)), "in evaluation"),
     "NumPy's noise": (hidden(lambda net, h: h * float(np.random.rand())), "by PyTorch alone"),
     "NumPy's weights": (having(Net, lambda net: net.a.bias.data.fill_(np.random.rand())), "by PyTorch alone"),
@@ -445,19 +409,6 @@ def test_a_model_sees_the_pixels_that_are_meant(case):
 def test_pixels_are_not_guessed(case):
     x, words = WRONG_PIXELS[case]
     assert words in str(refusal(images.of, x, LABELS))
-
-
-@pytest.mark.parametrize("x, scale", [(BYTES // 16, 16), (BYTES, 255), (BYTES / 255, 255)])
-def test_a_file_says_what_its_pixels_mean_or_is_told(x, scale, tmp_path):
-    options = {"scale": 16.0} if scale == 16 else {}
-    np.savez(tmp_path / "a.npz", x=x, y=LABELS, train=LABELS > 0)
-    np.savez(tmp_path / "b.npz", x=x, y=LABELS, train=LABELS > 0, **options)
-    if options:
-        assert "scale = None: must be given" in str(refusal(images.load, tmp_path / "a.npz"))
-    told, says = images.load(tmp_path / "a.npz", **options), images.load(tmp_path / "b.npz")
-    assert told.scale == says.scale == scale and torch.equal(told.x, says.x)
-    again = images.load(**told.source) if options else images.load(told.source)
-    assert again.scale == scale
 
 
 @pytest.mark.parametrize("y, words", [

@@ -3,7 +3,7 @@
 import re
 
 import pytest
-import reading
+import status
 from evidence import CHAPTERS
 
 from cflkit.workbook.chapters import notebooks
@@ -16,19 +16,12 @@ def cells(name, kind):
 
 
 def text(name):
-    return reading.prose(notebooks.chapter(name))
+    return status.prose(notebooks.chapter(name))
 
 
 @pytest.mark.parametrize("path", notebooks.chapters(), ids=lambda path: path.stem)
 def test_tables_that_a_notebook_prints_are_shown_as_tables(path):
     assert notebooks.load(path)["metadata"]["mystnb"]["render_markdown_format"] == "myst"
-
-
-@pytest.mark.parametrize("name", [*CHAPTERS, "foundations", "baselines"])
-def test_what_a_chapter_shows_unasked_is_a_slide(name):
-    for cell in cells(name, "code"):
-        shown = cell["outputs"] and "hide-cell" not in cell["metadata"].get("tags", [])
-        assert (cell["metadata"].get("slideshow") == {"slide_type": "slide"}) == bool(shown)
 
 
 @pytest.mark.parametrize("name", CHAPTERS)

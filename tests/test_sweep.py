@@ -119,42 +119,32 @@ def test_a_sweep_says_what_failed_and_ends_with_the_rest(toy, here, capsys):
     assert len(list((toy / "runs").glob("*/*.json"))) == 1
 
 
-def test_damaged_and_foreign_records_are_named_and_sink_nobody(toy, here, capsys):
-    command = ["simulate", "fedavg", "--clients", "4", "-p", "rounds=2", "-p", "lr=0.1,0.2,0.3"]
+def test_damaged_records_and_checkpoints_are_named_and_sink_nobody(toy, here, capsys):
+    command = ["simulate", "fedavg", "--clients", "4", "-p", "rounds=1", "-p", "lr=0.1,0.2,0.3,0.4"]
     assert console.main(command) == 0
     folder = toy / "runs" / "rotated-digits"
-    cut, foreign, good = sorted(folder.glob("fedavg,*.json"))
+    cut, foreign, gone, good = sorted(folder.glob("fedavg,*.json"))
     cut.write_text(cut.read_text()[:-9])
-    record = json.loads(foreign.read_text())
-    foreign.write_text(json.dumps(record | {"format": 99}))
-    (folder / "stranger.json").write_text("{}")  # nobody's business
+    foreign.write_text(json.dumps(json.loads(foreign.read_text()) | {"format": 99}))
+    gone.unlink()
+    kept = folder / (compare.name(gone).split("/")[1] + "-s0")
+    kept.mkdir()
+    (kept / "state.pt").write_bytes(b"cut")
     stamp = good.stat().st_mtime_ns
     capsys.readouterr()
     assert console.main(command) == 1
     said = capsys.readouterr()
-    first, second = sorted(said.err.splitlines())
+    first, second, third = sorted(said.err.splitlines())
     assert first.startswith("cflkit: lr=0.1, seed 0 failed: rotated-digits/fedavg,")
     assert first.endswith(f"; delete {cut.relative_to(toy)} to run it again")
     assert "lr=0.2, seed 0 failed: " in second and "format = 99: must be" in second
-    table = [line.split()[:2] for line in said.out.splitlines()]
-    assert ["lr=0.3", "1"] in table and ["lr=0.1", "1"] not in table
-    cut.unlink()
-    foreign.unlink()
-    assert console.main(command) == 0 and good.stat().st_mtime_ns == stamp
-
-
-def test_a_damaged_checkpoint_fails_one_run_and_is_left_alone(toy, here, capsys):
-    command = ["simulate", "fedavg", "--clients", "4", "-p", "rounds=2", "-p", "lr=0.1,0.2"]
-    assert console.main(command) == 0
-    (record,) = (toy / "runs" / "rotated-digits").glob("fedavg,*lr=0.1*.json")
-    kept = record.with_name(compare.name(record).split("/")[1] + "-s0")
-    record.unlink()
-    kept.mkdir()
-    (kept / "state.pt").write_bytes(b"cut")
-    assert console.main(command) == 1
-    said = capsys.readouterr().err
-    assert said.startswith("cflkit: lr=0.1, seed 0 failed: ") and "state.pt" in said and said.count("\n") == 1
+    assert "lr=0.3, seed 0 failed: " in third and "state.pt" in third
     assert (kept / "state.pt").read_bytes() == b"cut" and not kept.with_name(f"{kept.name}.lock").exists()
+    table = [line.split()[:2] for line in said.out.splitlines()]
+    assert ["lr=0.4", "1"] in table and ["lr=0.1", "1"] not in table
+    for path in (cut, foreign, kept / "state.pt"):
+        path.unlink()
+    assert console.main(command) == 0 and good.stat().st_mtime_ns == stamp
 
 
 @pytest.mark.slow
@@ -380,21 +370,15 @@ def test_all_numbers_are_in_the_csv_and_those_of_earlier_rounds_may_be_asked_for
 
 def test_a_name_in_two_folders_is_two_sides_of_a_comparison(toy, capsys, monkeypatch):
     monkeypatch.setattr(places, "RESULTS", toy / "book")
-    simulate = ["simulate", "--protocol", "toy", "a"]
-    assert console.main([*simulate, "--out", "book"]) == console.main([*simulate, "--out", "again"]) == 0
-    assert console.main([*simulate, "-p", "lr=0.2", "--out", "again"]) == 0
+    for more in (["--out", "book"], ["--out", "again"], ["-p", "lr=0.2", "--out", "again"]):
+        assert console.main(["simulate", "--protocol", "toy", "a", "-p", "rounds=1", *more]) == 0
     capsys.readouterr()
-    compared = ["results", "--out", "again", "toy/*", "toy/a"]
-    assert console.main(compared) == 0
+    compared = ["results", "--out", "again", "toy/*", "toy/a,rounds=1"]
+    assert console.main(compared) == console.main([*compared, "--metric", "own_accuracy"]) == 0
     said = capsys.readouterr().out.splitlines()
-    sides = ["A: toy/a (again) (seeds 0)", "B: toy/a,lr=0.2 (seeds 0)", "C: toy/a (book) (seeds 0)"]
-    assert said[:3] == sides and "local.lr: A 0.1, B 0.2, C 0.1" in said[3:]
-    first = Path(said[-1])
-    assert console.main([*compared[:3], "toy/a"]) == console.main([*compared, "--metric", "own_accuracy"]) == 0
-    assert len(list((toy / "again").glob("compare-*.png"))) == 3  # an earlier picture stays
-    stamp = first.stat().st_mtime_ns
-    assert console.main(compared) == 0 and first.stat().st_mtime_ns > stamp
-    capsys.readouterr()
+    sides = ["A: toy/a,rounds=1 (again) (seeds 0)", "B: toy/a,rounds=1,lr=0.2 (seeds 0)"]
+    assert said[:3] == [*sides, "C: toy/a,rounds=1 (book) (seeds 0)"] and "local.lr: A 0.1, B 0.2, C 0.1" in said
+    assert len(list((toy / "again").glob("compare-*.png"))) == 2  # an earlier picture stays
     assert console.main([*compared, "--metric", "acuracy"]) == 2
     said = capsys.readouterr()
     assert said.out == "" and said.err.startswith("cflkit: metric = 'acuracy': must be one of accuracy, ")

@@ -112,14 +112,7 @@ def thresholds(frame: pd.DataFrame) -> Drawn:
 def dots(title: str, rows: Sequence[Row], method: str) -> Drawn:
     """Draw measured numbers beside printed ones: a dot for each seed, a hollow diamond for the paper's.
 
-    Parameters
-    ----------
-    title : str
-        What they are.
-    rows : sequence of Row
-        Rows of a table that have measured numbers.
-    method : str
-        Whose rows these are: what names no method, a setting for instance, is drawn in its colour.
+    A row that names no method, but a setting for instance, has the colour of `method`.
     """
     if not rows:
         return None
@@ -194,14 +187,7 @@ def families(curves: Mapping[str, pd.DataFrame], y: str) -> Figure:
     """Draw many learning curves as panels, one for each method, with all other curves in grey behind.
 
     The climb of the first quarter of the rounds is cut off, so that the ends come apart. Curves that share a panel
-    share a colour, and have markers of their own.
-
-    Parameters
-    ----------
-    curves : mapping of label to DataFrame
-        As :func:`cflkit.workbook.show.plots.learning_curves` takes them. "A, b" and "A, c" share the panel "A".
-    y : str
-        The column to draw.
+    share a colour, and have markers of their own: "A, b" and "A, c" share the panel "A".
     """
     means = {label: frame.groupby("round")[y].mean().dropna() for label, frame in curves.items()}
     groups: dict[str, list[str]] = {}

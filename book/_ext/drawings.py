@@ -1,12 +1,30 @@
-"""Numbered figures around drawings that stand in the page itself, while Sphinx builds the book (an extension)."""
+"""Drawings that stand in the page itself, as HTML or SVG, while Sphinx builds the book (an extension)."""
 
+from pathlib import Path
+
+import jinja2
 from docutils import nodes
 from docutils.parsers.rst import directives
 from sphinx.util.docutils import SphinxDirective
 
+from cflkit.workbook import places, strict
+
+TEMPLATES = jinja2.Environment(loader=jinja2.FileSystemLoader(Path(__file__).with_name("html")), autoescape=True,
+                               trim_blocks=True, lstrip_blocks=True)  # fmt: skip
+
+
+def icons() -> dict[str, dict[str, str]]:
+    """Load small drawings as SVG: ``icons`` of what travels or is looked at, and ``marks`` of the four clusters."""
+    return strict.read(places.BOOK / "icons.yaml")
+
+
+def render(template: str, /, **values) -> str:
+    """Fill the template ``book/_ext/html/NAME.html``."""
+    return TEMPLATES.get_template(f"{template}.html").render(values)
+
 
 class Drawing(SphinxDirective):
-    """A figure whose picture is the directive's content, HTML or SVG; its argument is the caption."""
+    """A numbered figure whose picture is the directive's content, HTML or SVG; its argument is the caption."""
 
     required_arguments = 1
     final_argument_whitespace = True
@@ -23,7 +41,21 @@ class Drawing(SphinxDirective):
         return [figure, *problems]
 
 
+def needs(page: SphinxDirective, style: str, *scripts: str, **attributes: str) -> None:
+    """Load a style and scripts, from ``book/_static``, with the page of a directive, and with no other."""
+    page.env.metadata[page.env.docname].setdefault("needs", []).append((style, scripts, attributes))
+
+
+def load(app, page: str, template: str, context: dict, doctree: nodes.document | None) -> None:
+    """Load what the directives of a page need (event "html-page-context")."""
+    for style, scripts, attributes in app.env.metadata.get(page, {}).get("needs", []):
+        app.add_css_file(style)
+        for script in scripts:
+            app.add_js_file(script, loading_method="defer", **attributes)
+
+
 def setup(app) -> dict:
     """Make the directive known."""
     app.add_directive("drawing", Drawing)
+    app.connect("html-page-context", load)
     return {"parallel_read_safe": True}

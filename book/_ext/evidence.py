@@ -1,10 +1,10 @@
 """Claims as the pages show them: a bar a paper, a line a claim, and the runs behind it on demand."""
 
-import csv
-import io
 from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
+
+import pandas as pd
 
 from cflkit.workbook.claims import ledger, schema, verdicts
 from cflkit.workbook.claims.verdicts import FAILED, HELD, OPEN, WORDS, Finding, Verdict, counts
@@ -13,7 +13,6 @@ CHAPTERS = {"mdicfl": "MD-ICFL", "fesem": "FeSEM", "stocfl": "StoCFL", "lcfed": 
 # A word's class in book.css, and its sign: colour alone tells nothing.
 SIGNS = {HELD: ("holds", "✓"), FAILED: ("fails", "✗"), OPEN: ("open", "?")}
 KINDS = {"print": "By the papers' own numbers", "arithmetic": "By counting", "ours": "Questions of our own"}
-FIELDS = ["paper", "table", "dataset", "method", "metric"]  # of a printed number, in the file to download
 
 
 def bar(paper: str, folder: Path) -> str:
@@ -97,25 +96,13 @@ def newer(folder: Path) -> tuple[int, int]:
     return sum(dates), len(dates)
 
 
-def gap(table: str, name: str, other: str, folder: Path) -> str:
-    """Say how far one row lies above another in points, "–" if the seeds do not tell; "" without a seed of both."""
-    rows = {row.name: row for row in ledger.rows(table, folder)}
-    protocol = schema.tables()[table]["protocol"]
-    found = verdicts.compare(*(f"{protocol}/{rows[n].label}/{rows[n].metric}" for n in (name, other)), folder)
-    low, high = found.ends()
-    if not found.n:
-        return ""
-    return "–" if low <= 0 <= high else f"{abs(found.mean):.2f} {'above' if found.mean > 0 else 'below'}"
-
-
 def numbers_csv(numbers: Sequence[ledger.Coverage]) -> str:
     """Write every printed number, and what stands beside it, as comma-separated values."""
-    text = io.StringIO()
-    table = csv.writer(text, lineterminator="\n")
-    table.writerow([*FIELDS, "setting", "printed", "state", "measured", "seeds", "in"])
-    for one in numbers:
-        setting = "; ".join(f"{key}={value}" for key, value in one.entry["setting"].items())
-        mean = f"{sum(one.values) / len(one.values):.2f}" if one.values else ""
-        table.writerow([*(one.entry[field] for field in FIELDS), setting, one.entry["value"], one.state, mean,
-                        len(one.values), " ".join(one.tables)])  # fmt: skip
-    return text.getvalue()
+    lines = [{
+        **{field: one.entry[field] for field in ("paper", "table", "dataset", "method", "metric")},
+        "setting": "; ".join(f"{key}={value}" for key, value in one.entry["setting"].items()),
+        "printed": one.entry["value"], "state": one.state,
+        "measured": f"{sum(one.values) / len(one.values):.2f}" if one.values else "",
+        "seeds": len(one.values), "in": " ".join(one.tables),
+    } for one in numbers]  # fmt: skip
+    return pd.DataFrame(lines).to_csv(index=False, lineterminator="\n")

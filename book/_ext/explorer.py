@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
+import drawings
 import evidence
 from docutils import nodes
 from docutils.statemachine import StringList
@@ -22,17 +23,6 @@ from cflkit.workbook.show import canvas
 FOLDER = Path("_static", "explorer")  # in the built book: a script for each table
 MEGABYTES = 4e-6  # of a number in single precision
 SHOWN = 12  # rows of a table, until a reader asks for more
-
-MARKUP = """<form class="ex-knobs" hidden>
-<label>Table <select name="table"></select></label>
-<label>Across <select name="across"><option value="rounds">rounds</option>
-<option value="traffic">megabytes sent</option></select></label>
-<label>Scale <select name="scale"><option value="whole">0 to 100%</option>
-<option value="zoom">what is there</option></select></label>
-<span><button type="button" name="main">Main rows</button>
-<button type="button" name="all">All rows</button></span></form>
-<p class="cfl-live" aria-live="polite"></p><div class="ex-chart"></div><p class="ex-link"></p>
-<div class="ex-rows" tabindex="0" role="region" aria-label="Rows of the table" hidden></div>"""
 
 
 def tables(folder: Path = records.FOLDER) -> dict[str, list[ledger.Row]]:
@@ -96,16 +86,10 @@ class Explorer(SphinxDirective):
         """Return the list of tables amid what the script fills."""
         whole, links = nodes.container(classes=["ex"]), nodes.container(classes=["ex-list"])
         self.state.nested_parse(StringList(list(listing(list(tables())))), 0, links)
-        whole += [nodes.raw("", MARKUP, format="html"), links]
-        self.env.metadata[self.env.docname]["explorer"] = "../" * self.env.docname.count("/") + FOLDER.as_posix()
+        whole += [nodes.raw("", drawings.render("explorer"), format="html"), links]
+        runs = "../" * self.env.docname.count("/") + FOLDER.as_posix()
+        drawings.needs(self, "explorer.css", "explorer.js", **{"data-runs": runs})
         return [whole]
-
-
-def load(app, page: str, template: str, context: dict, doctree: nodes.document | None) -> None:
-    """Give script and style to the page of the explorer (event "html-page-context")."""
-    if where := app.env.metadata.get(page, {}).get("explorer"):
-        app.add_css_file("explorer.css")
-        app.add_js_file("explorer.js", loading_method="defer", **{"data-runs": where})
 
 
 def write(app, error: Exception | None) -> None:
@@ -121,6 +105,5 @@ def write(app, error: Exception | None) -> None:
 def setup(app) -> dict:
     """Make the directive known."""
     app.add_directive("explorer", Explorer)
-    app.connect("html-page-context", load)
     app.connect("build-finished", write)
     return {"parallel_read_safe": True}

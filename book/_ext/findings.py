@@ -12,8 +12,6 @@ from cflkit.workbook.claims import findings
 
 log = logging.getLogger(__name__)
 WRONG = "[not so: "
-
-
 SAID: dict[str, str] = {}  # each sentence, or why it does not stand
 
 
@@ -38,8 +36,7 @@ class Sentence(SphinxRole):
 
     def run(self) -> tuple[list[nodes.Node], list]:
         """Return its words, which hold no markup."""
-        said = _sentence(self.text, self.get_location())
-        return [nodes.Text(said)], []
+        return [nodes.Text(_sentence(self.text, self.get_location()))], []
 
 
 class Finding(SphinxDirective):

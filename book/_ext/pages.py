@@ -18,7 +18,6 @@ import jinja2
 import numpy as np
 import pandas as pd
 import pictures
-import reading
 import status
 import steps
 from evidence import CHAPTERS
@@ -42,17 +41,7 @@ NUMBER = re.compile(r"[-+−]?[\d.,]+( ± [\d.]+)?%?|–|")
 
 
 def write(folder: Path = records.FOLDER, out: Path = OUT, benchmarks: Path = BENCHMARKS) -> None:
-    """Write everything that chapters include.
-
-    Parameters
-    ----------
-    folder : Path
-        Where the run records are.
-    out : Path
-        Where pages and figures go.
-    benchmarks : Path
-        Where the measurements of speed and memory are, a file for each script and machine.
-    """
+    """Write everything that chapters include, from the run records and the measurements of speed and memory."""
     plots.use_style()
     places.need_folder("out", out)
     templates = environment(folder, out, benchmarks)
@@ -65,7 +54,7 @@ def write(folder: Path = records.FOLDER, out: Path = OUT, benchmarks: Path = BEN
             own = [f"{name}.md.jinja", template]  # a paper may have a template of its own
             _write(out / f"{name}.md", typeset(templates.select_template(own).render(paper=paper)))
     for path in notebooks.chapters():
-        _write(out / f"{path.stem}_time.md", reading.told(path))
+        _write(out / f"{path.stem}_time.md", status.told(path))
     for name in diagrams.described():
         _write(out / f"{name}_diagram.md", diagrams.drawing(name))
     for name, picture in pictures.PICTURES.items():
@@ -73,7 +62,7 @@ def write(folder: Path = records.FOLDER, out: Path = OUT, benchmarks: Path = BEN
 
 
 def environment(folder: Path, out: Path, benchmarks: Path = BENCHMARKS) -> jinja2.Environment:
-    """Make the templates of the book, with all that they may call; the parameters are those of :func:`write`."""
+    """Make the templates of the book, with all that they may call."""
     templates = jinja2.Environment(
         loader=jinja2.FileSystemLoader(TEMPLATES),
         undefined=jinja2.StrictUndefined,
@@ -331,19 +320,7 @@ def deciding(paper: str, folder: Path) -> tuple[str, list[Row]]:
 
 # ---------------------------------------------------------------------- what some pages have of their own
 def settings(named: dict[str, str], method: str, folder: Path, only: str = "") -> pd.DataFrame:
-    """Join the runs of a method in several protocols with its parameters: a row for each run and metric.
-
-    Parameters
-    ----------
-    named : dict of str to str
-        Protocols by the title they get.
-    method : str
-        Name of the method.
-    folder : Path
-        Where the run records are.
-    only : str
-        Labels that set this parameter and no other; all of them if empty.
-    """
+    """Join a method's runs in several protocols (by title) with its parameters; labels that set `only` this one."""
     labels = [{"setting": title, "protocol": protocol, "label": label, **chosen}
               for title, protocol in named.items()
               for label, chosen in protocols.protocols()[protocol]["methods"].items()
@@ -373,7 +350,17 @@ def compared_rows(table: str, folder: Path) -> Iterator[list[str]]:
         if row.measured and row.printed and not apart:
             four = "FeSEM(4)" if row.name == "Robust(TKM)" else "FeSEM(4), 59 rounds"
             scores = (f"{table}{end}" for end in ("", "-macro", "-micro-f1", "-macro-f1"))
-            yield [row.name, four, *(evidence.gap(scored, four, row.name, folder) for scored in scores)]
+            yield [row.name, four, *(_gap(scored, four, row.name, folder) for scored in scores)]
+
+
+def _gap(table: str, one: str, other: str, folder: Path) -> str:
+    """Say how far one row lies above another in points, "–" if the seeds do not tell; "" without a seed of both."""
+    rows = {row.name: row for row in ledger.rows(table, folder)}
+    protocol = schema.tables()[table]["protocol"]
+    found = verdicts.compare(*(f"{protocol}/{rows[n].label}/{rows[n].metric}" for n in (one, other)), folder)
+    low, high = found.ends()
+    level = "–" if low <= 0 <= high else f"{abs(found.mean):.2f} {'above' if found.mean > 0 else 'below'}"
+    return level if found.n else ""
 
 
 def released(rows: Sequence[dict]) -> Iterator[list[str]]:

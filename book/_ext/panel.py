@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
 
+import drawings
 import numpy as np
-from icons import MARKS
 from PIL import Image
 
 LEFT, RIGHT, TOP, BOTTOM = 34, 10, 26, 40
@@ -15,22 +15,9 @@ LEFT, RIGHT, TOP, BOTTOM = 34, 10, 26, 40
 
 @dataclass
 class Panel:
-    """A chart that things are drawn into, in the units of its axes.
+    """A chart that things are drawn into, in the units of its axes, which are marked at ticks: (value, words).
 
-    Parameters
-    ----------
-    title : str
-        What it shows; stands above it.
-    x, y : (float, float)
-        Where the axes begin and end.
-    width, height : float
-        Of all, in pixels of a page that has room.
-    xlabel : str
-        What runs to the right.
-    xticks, yticks : sequence of (float, str)
-        Where the axes are marked, and with what.
-    bare : bool
-        Without lines across.
+    Width and height are pixels of a page that has room. A bare one has no lines across.
     """
 
     title: str
@@ -63,13 +50,13 @@ class Panel:
     def mark(self, x: float, y: float, shape: str = "a", kind: str = "", scale: float = 1) -> None:
         """Draw one of the clusters' markers."""
         x, y = self.at(x, y)
-        size = f" scale({scale:g})" if scale != 1 else ""
-        self.drawn.append(f'<g class="icon {kind}" transform="translate({x:g} {y:g}){size}">{MARKS[shape]}</g>')
+        place = f"translate({x:g} {y:g})" + (f" scale({scale:g})" if scale != 1 else "")
+        self.drawn.append(f'<g class="icon {kind}" transform="{place}">{drawings.icons()["marks"][shape]}</g>')
 
     def text(self, x: float, y: float, words: str, kind: str = "", dx: float = 0, dy: float = 4) -> None:
         """Write words, beside a point."""
         x, y = self.at(x, y)
-        self.drawn.append(_words(words, x + dx, y + dy, kind))
+        self.drawn.append(f'<text class="{kind}" x="{x + dx:g}" y="{y + dy:g}">{escape(words)}</text>')
 
     def box(self, x: float, y: float, width: float, height: float, kind: str, opacity: float = 1) -> None:
         """Fill a box, whose lower left corner is given."""
@@ -108,25 +95,4 @@ class Panel:
 
     def svg(self, name: str, tells: str) -> str:
         """Write the chart, with a name of its own in the page and what it tells to those who do not see it."""
-        axes = []
-        for y, label in self.yticks:
-            (left, at), (right, _) = self.at(self.x[0], y), self.at(self.x[1], y)
-            if not self.bare:
-                axes.append(f'<path class="grid" d="M{left:g} {at:g}H{right:g}"/>')
-            axes.append(_words(label, left - 5, at + 4, "tick end"))
-        for x, label in self.xticks:
-            at, low = self.at(x, self.y[0])
-            axes.append(_words(label, at, low + 15, "tick middle"))
-        if self.xlabel:
-            middle, _ = self.at(sum(self.x) / 2, 0)
-            axes.append(_words(self.xlabel, middle, self.height - 6, "tick middle"))
-        return (f'<svg class="cfl cfl-panel" role="img" aria-labelledby="{name}-t {name}-d" '
-                f'xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {self.width:g} {self.height:g}" '
-                f'style="flex-grow:{self.width:g};width:{self.width:g}px">'
-                f'<title id="{name}-t">{escape(self.title)}</title>'
-                f'<desc id="{name}-d">{escape(tells)}</desc>{_words(self.title, 0, 14, "who")}'
-                f"{''.join(axes)}{''.join(self.drawn)}</svg>")  # fmt: skip
-
-
-def _words(words: str, x: float, y: float, kind: str) -> str:
-    return f'<text class="{kind}" x="{x:g}" y="{y:g}">{escape(words)}</text>'
+        return drawings.render("panel", it=self, name=name, tells=tells)

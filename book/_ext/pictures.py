@@ -1,4 +1,4 @@
-"""What each chapter's step-through shows: charts and sentences, made from a saved history."""
+"""The frames of each chapter's step-through: charts and sentences, made from a saved history."""
 
 import json
 import math
@@ -12,34 +12,6 @@ from cflkit.workbook import places
 
 PERCENT = [(0, "0"), (0.25, "25"), (0.5, "50"), (0.75, "75"), (1, "100")]
 
-CAPTIONS = {
-    "foundations": """
-        Slide α. Left, a column is a client, and the size of a disc its share of a label. Right, the accuracy on
-        the clients' own labels of one model for all (FedAvg) and of everybody's own. Each α is one run on
-        digits.""",
-    "mdicfl": """
-        How the server of MD-ICFL makes images. A row is a cluster's model, here one for each rotation of the
-        digits; a column is the class asked for. Right, how sure this model and those of the other clusters are
-        of the class.""",
-    "fesem": """
-        FeSEM from a random partition, on digits. Left, a line is one client's training in one round, seen
-        between its own centre and the rival that it comes closest to. Past halfway the client moves. The bold
-        line is always the same client. Right, how well clusters agree with the true rotations.""",
-    "stocfl": """
-        Slide τ. A mark is a client's fingerprint: its shape the true rotation, its colour the cluster. The
-        curves are the accuracy of the cluster models (solid) and of the global model (dashed), which is trained
-        in parallel, as listed, or handed from client to client, as released. Each τ has two runs on digits,
-        one for each update.""",
-    "lcfed": """
-        The two pulls of LCFed, on digits with three labels a client: accuracy on the client's own labels. Which
-        model is scored decides which pull is best. Right, the pair that is best in the last round, and no pull
-        at all.""",
-    "fedcg": """
-        FedCG's domains, on digits. Left, a disc is the share of a rotation's training images that the teacher
-        puts in a domain. Right, the share of the largest domain. Every four rounds the student becomes the
-        teacher.""",
-}
-
 
 def _history(chapter: str) -> dict:
     """Load what ``book/measure/histories.py`` has run for a chapter."""
@@ -52,16 +24,11 @@ def span(values, margin: float = 0.06) -> tuple[float, float]:
     return low - margin * (high - low), high + margin * (high - low)
 
 
-# ---------------------------------------------------------------------- StoCFL
 def stocfl() -> Steps:
     """Slide the threshold: fingerprints merge; beside them the two ways to train the global model."""
     history = _history("stocfl")
     frames = [_threshold(frame, history) for frame in history["frames"]]
-    return Steps(
-        caption=CAPTIONS["stocfl"],
-        axis="threshold τ", labels=[f"{frame['tau']:g}" for frame in history["frames"]], variants=[""],
-        header=["clusters", "accuracy, parallel [%]", "accuracy, chained [%]"], frames=[frames], start=5,
-    )  # fmt: skip
+    return Steps([f"{frame['tau']:g}" for frame in history["frames"]], [frames])
 
 
 def _threshold(frame: dict, history: dict) -> Frame:
@@ -100,19 +67,14 @@ def _curves(title: str, scores: dict) -> Panel:
     return panel
 
 
-# ---------------------------------------------------------------------- FeSEM
 def fesem() -> Steps:
     """Step through rounds: clients walk towards the bisector, from the centre or from where they stood."""
     history = _history("fesem")
-    ways = {"start at the centre, as listed": history["centre"], "go on from the own model": history["personal"]}
+    ways = history["centre"], history["personal"]
     crossing = [i for i, moved in enumerate(history["personal"][1]["moved"]) if moved]
     one = next(i for i in crossing if not any(row["moved"][i] for row in history["centre"]))
-    frames = [[_walk(rounds, t, one) for t in range(len(rounds))] for rounds in ways.values()]
-    return Steps(
-        caption=CAPTIONS["fesem"],
-        axis="round", labels=[str(t) for t in range(1, len(frames[0]) + 1)], variants=list(ways),
-        header=["clients that move", "adjusted Rand index against the true rotations"], frames=frames,
-    )  # fmt: skip
+    frames = [[_walk(rounds, t, one) for t in range(len(rounds))] for rounds in ways]
+    return Steps([str(t) for t in range(1, len(frames[0]) + 1)], frames)
 
 
 def _walk(rounds: list[dict], t: int, one: int) -> Frame:
@@ -142,16 +104,10 @@ def _walk(rounds: list[dict], t: int, one: int) -> Frame:
     return Frame([panel, course], says, [str(moved), f"{row['ari']:.2f}"])
 
 
-# ---------------------------------------------------------------------- foundations
 def foundations() -> Steps:
     """Slide the skew of the labels: what clients hold, and what one model for all is worth to them."""
     rows = _history("foundations")["frames"]
-    return Steps(
-        caption=CAPTIONS["foundations"],
-        axis="concentration α", labels=[f"{row['alpha']:g}" for row in rows], variants=[""],
-        header=["labels in use per client", "one model for all [%]", "everybody alone [%]"],
-        frames=[[_mix(rows, k) for k in range(len(rows))]],
-    )  # fmt: skip
+    return Steps([f"{row['alpha']:g}" for row in rows], [[_mix(rows, k) for k in range(len(rows))]])
 
 
 def _mix(rows: list[dict], now: int) -> Frame:
@@ -178,7 +134,6 @@ def _mix(rows: list[dict], now: int) -> Frame:
     return Frame([mix, course], says, [f"{mean:.1f}", f"{one:.1f}", f"{alone:.1f}"])
 
 
-# ---------------------------------------------------------------------- MD-ICFL
 def mdicfl() -> Steps:
     """Step from noise to samples, then to the means of the samples and of the digits."""
     history = _history("mdicfl")
@@ -192,12 +147,7 @@ def mdicfl() -> Steps:
     for title, rows, says in zip(titles, history["means"], ends, strict=True):
         panels = [_tiles(title, rows), _sure(history["frames"], last)]
         frames.append(Frame(panels, says, ["–", "–", likeness]))
-    return Steps(
-        caption=CAPTIONS["mdicfl"],
-        axis="step of the search", labels=[*(str(f["step"]) for f in history["frames"]), "mean", "digits"],
-        variants=[""], header=["own model sure [%]", "other models sure [%]", "cosine of means with digits"],
-        frames=[frames],
-    )  # fmt: skip
+    return Steps([*(str(f["step"]) for f in history["frames"]), "mean", "digits"], [frames])
 
 
 def _search(frames: list[dict], now: int) -> Frame:
@@ -235,17 +185,12 @@ def _sure(frames: list[dict], now: dict) -> Panel:
     return panel
 
 
-# ---------------------------------------------------------------------- LCFed
 def lcfed() -> Steps:
     """Step through rounds: accuracy over both pulls, of personal models or of the centres."""
     history = _history("lcfed")
-    shown = {"personal models": "personal_accuracy", "cluster centres (served)": "accuracy"}
-    frames = [[_surface(history, name, k) for k in range(len(history["rounds"]))] for name in shown.values()]
-    return Steps(
-        caption=CAPTIONS["lcfed"],
-        axis="round", labels=[str(t) for t in history["rounds"]], variants=list(shown),
-        header=["best μ", "best λ", "best [%]", "no pull [%]"], frames=frames, start=len(history["rounds"]) - 1,
-    )  # fmt: skip
+    labels = [str(t) for t in history["rounds"]]
+    scores = "personal_accuracy", "accuracy"
+    return Steps(labels, [[_surface(history, name, k) for k in range(len(labels))] for name in scores])
 
 
 def _surface(history: dict, name: str, now: int) -> Frame:
@@ -274,17 +219,12 @@ def _surface(history: dict, name: str, now: int) -> Frame:
     return Frame([panel, course], says, [mu, lam, f"{best:.1f}", f"{none:.1f}"])
 
 
-# ---------------------------------------------------------------------- FedCG
 def fedcg() -> Steps:
     """Step through rounds: in which domains the teacher puts images of the four rotations."""
     history = _history("fedcg")
-    ways = {"student's rate as printed": history["printed"], "a student that learns": history["learning"]}
-    frames = [[_domains(rounds, t) for t in range(len(rounds))] for rounds in ways.values()]
-    return Steps(
-        caption=CAPTIONS["fedcg"],
-        axis="after round", labels=[str(t) for t in range(len(frames[0]))], variants=list(ways),
-        header=["largest domain [%]", "domains with images"], frames=frames,
-    )  # fmt: skip
+    ways = history["printed"], history["learning"]
+    frames = [[_domains(rounds, t) for t in range(len(rounds))] for rounds in ways]
+    return Steps([str(t) for t in range(len(frames[0]))], frames)
 
 
 def _domains(rounds: list[list[list[int]]], now: int) -> Frame:

@@ -1,11 +1,11 @@
 """How old everything is and what it was made with: what the status page shows, collected when the book is built."""
 
 import json
+import re
 from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
-import reading
 import yaml
 
 from cflkit.workbook import places
@@ -13,6 +13,11 @@ from cflkit.workbook.chapters import notebooks, proof
 from cflkit.workbook.claims.measured import measured
 from cflkit.workbook.runs import protocols, records
 
+SPEED = 100  # words a minute, with the formulas, tables and figures that stand between them
+MARKUP = re.compile(
+    r"^(:{3,}|`{3,})\{(?:include|literalinclude|math)[^}]*\}.*?^\1\s*?$|\$\$.*?\$\$|^:[a-z-]+:.*?$",
+    re.DOTALL | re.MULTILINE,
+)
 SHOWN = ("numpy", "scipy", "scikit-learn", "matplotlib", "jupyter-book", "Sphinx")  # besides what records name
 
 
@@ -28,12 +33,39 @@ def built() -> dict[str, str]:
     }
 
 
+def prose(path: Path) -> str:
+    """Give the Markdown of a notebook."""
+    cells = notebooks.load(path)["cells"]
+    return "\n\n".join(cell["source"] for cell in cells if cell["cell_type"] == "markdown")
+
+
+def minutes(path: Path) -> int:
+    """Give the minutes that a notebook takes to read, folded or not, exercises and what follows them aside."""
+    read = MARKUP.sub("", prose(path).partition("\n## Exercises")[0])
+    return round(len(re.findall(r"[A-Za-z][\w'’-]*", read)) / SPEED)
+
+
+def ran(path: Path) -> dict | None:
+    """Give how long a notebook of the book ran when it was last refreshed, where and when, or None."""
+    file = notebooks.TIMES / f"{path.stem}.json"
+    return json.loads(file.read_text("utf-8")) if file.exists() else None
+
+
+def told(path: Path) -> str:
+    """Say how long a notebook takes to read and to run."""
+    said = f"Reading takes about {minutes(path)} minutes, without the exercises."
+    if took := ran(path):
+        how = f"{took['seconds']:.0f} seconds of one core of {took['processor']}"
+        said += f" The notebook took {how}, on {took['date']}."
+    return said + "\n"
+
+
 def compared() -> Iterator[tuple[str, int, int, str, str]]:
     """Give for each notebook the minutes to read it, how many cells the tests compare, its seconds, and when."""
     for path in notebooks.chapters():
-        took = reading.ran(path) or {"seconds": None, "date": "–"}
+        took = ran(path) or {"seconds": None, "date": "–"}
         seconds = "–" if took["seconds"] is None else f"{took['seconds']:.0f}"
-        yield path.stem, reading.minutes(path), proof.problems(path)[1], seconds, took["date"]
+        yield path.stem, minutes(path), proof.problems(path)[1], seconds, took["date"]
 
 
 def runs(folder: Path) -> Iterator[tuple[str, int, str, str, str]]:

@@ -1,15 +1,15 @@
 """What the theme gets wrong, mended while Sphinx builds the book (an extension in ``_config.yml``).
 
-Scripts that nobody uses are left out: thebe, which the theme adds twice and which runs code from another site, and
-a megabyte and a half of icons that the style sheet has as a font.
+Scripts that nobody uses are left out: thebe, which the theme adds twice and which runs code from another site, a
+megabyte and a half of icons that the style sheet has as a font, and the index of all words where nobody searches.
 """
 
 import os
 import re
-import struct
 from pathlib import Path
 
 from docutils import nodes
+from PIL import Image
 from sphinx.util.docutils import ReferenceRole
 
 # What every page has, and what it becomes.
@@ -24,6 +24,7 @@ MENDED = [
     (re.compile(r'<summary aria-label="Toggle hidden content">'), "<summary>"),  # its own words say what it hides
     (re.compile(r"<img (?!loading)"), '<img loading="lazy" '),  # a chapter's figures come as the reader comes
 ]
+SEARCH = re.compile(r'<script src="[^"]*(?:searchtools|language_data|searchindex)\.js"></script>')
 IMAGE = re.compile(r'<img (?![^>]*\bwidth=)(?P<tag>[^>]*\bsrc="(?P<file>[^":]+\.png)"[^>]*)>')
 
 
@@ -52,7 +53,7 @@ def sized(html: str, folder: Path) -> str:
         file = folder / match["file"]
         if not file.is_file():
             return match[0]
-        width, height = struct.unpack(">II", file.read_bytes()[16:24])  # where a PNG has them
+        width, height = Image.open(file).size
         return f'<img width="{width}" height="{height}" {match["tag"]}>'
 
     return IMAGE.sub(tag, html)
@@ -85,6 +86,8 @@ def finish(app, error: Exception | None) -> None:
         for path in Path(app.outdir).rglob("*.html"):
             if "_static" not in path.parts:
                 html = path.read_text("utf-8")
+                if path.name != "search.html":  # the index of all words is for the page that searches
+                    html = SEARCH.sub("", html)
                 path.write_text(sized(mend(html), path.parent), "utf-8")
 
 

@@ -164,8 +164,6 @@ const explorer = (() => {
 
   const paperOf = (link) => link.closest("ul").parentNode.firstElementChild.textContent;
   form.elements.table.append(...links.map((link) => new Option(`${paperOf(link)} · ${link.textContent}`, named(link))));
-  find(".ex-list").hidden = true;
-  form.hidden = false;
   read();
   return { take: (table) => loaded.set(table.name, table) };
 })();

@@ -1,4 +1,4 @@
-/* Step-throughs (cflkit/workbook/steps.py): all frames are in the page; this shows one of them at a time. */
+/* Step-throughs (book/_ext/steps.py): all frames are in the page; this shows one of them at a time. */
 "use strict";
 
 /* Where a reader is, and where a key or a button leads; it knows nothing of the page. */
@@ -64,7 +64,6 @@ function enliven(root) {
     event.preventDefault();
     draw(true);
   });
-  root.querySelector(".cfl-controls").hidden = false;
   root.classList.add("live");
   draw(false);
 }

@@ -9,9 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 
 import matplotlib.pyplot as plt
+import numpy as np
 import torch
 from matplotlib.figure import Figure
+from PIL import Image
 
+from cflkit import rng
 from cflkit.data import images
 from cflkit.workbook import places
 from cflkit.workbook.show import plots
@@ -63,12 +66,23 @@ def shares() -> Figure:
     return plots.image_grid(255 - of_each(images.load("mnist"), labels), rows=list(SHARES))
 
 
+def sheet() -> Image.Image:
+    """Seven digits for each group of the front page, a row a group, as its clients hold them; dark on light."""
+    mnist = images.load("mnist")
+    drawn = rng.generator(3, "front page").permutation(len(mnist))[:28]
+    digits = mnist.x[drawn].numpy().reshape(4, 7, 28, 28)
+    rows = [np.hstack([np.rot90(digit, turn) for digit in row]) for turn, row in enumerate(digits)]
+    return Image.fromarray(255 - np.vstack(rows))
+
+
 PICTURES: dict[str, Callable[[], Figure]] = {f.__name__: f for f in (rotated, renamed, writers, shares)}
 
 
 def main(folder: Path) -> None:
     """Write every picture into `folder`."""
     plots.use_style()
+    with places.atomic_write(folder / "digits.png") as part:
+        sheet().save(part, "PNG", optimize=True)
     for name, draw in PICTURES.items():
         with places.atomic_write(folder / f"specimens_{name}.png") as part:
             figure = draw()

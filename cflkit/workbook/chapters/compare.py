@@ -106,12 +106,11 @@ def load(found: Mapping[str, Iterable[Path]]) -> tuple[dict[str, list[Run]], lis
 
 def delete(file: Path) -> None:
     """Delete a run with all that lies beside it."""
-    with places.writing(file):
-        if file.name == "run.json":
-            shutil.rmtree(file.parent)
-            return
-        for suffix in (".csv", ".png", ".json"):
-            file.with_suffix(suffix).unlink(missing_ok=True)
+    if file.name == "run.json":
+        shutil.rmtree(file.parent)
+        return
+    for suffix in (".csv", ".png", ".json"):
+        file.with_suffix(suffix).unlink(missing_ok=True)
 
 
 def _flat(config: Mapping, before: str = "") -> dict:
@@ -243,14 +242,14 @@ def written(frame: pd.DataFrame, form: str = "text") -> str:
 
 def figure(groups: Groups, y: str) -> Figure | None:
     """Draw the last round's score over the one number that varies, else learning curves; None without either."""
-    every, x, label = rounds(groups), pd.Series(dtype=float), ""
-    if len(every):
-        names = every["run"].str.partition("=")
-        x, label = pd.to_numeric(names[2], errors="coerce"), names[0].iloc[0]
-    if x.notna().all() and x.nunique() > 1:
-        every = every.assign(round=x).groupby(ONE, sort=False).tail(1).assign(run="")
-    elif len(every):
-        every, label = every[every.groupby(ONE)["seed"].transform("size") > 1], ""
+    every, names = rounds(groups), pd.Series([*groups]).str.partition("=")
+    numbers = pd.to_numeric(names[2], errors="coerce")
+    swept = numbers.notna().all() and numbers.nunique() > 1
+    if swept:
+        last = every.groupby(ONE, sort=False).tail(1)
+        every = last.assign(round=last["run"].map(dict(zip(groups, numbers, strict=True))), run="")
+    else:
+        every = every[every.groupby(ONE)["seed"].transform("size") > 1]
     parts = every.groupby(["run", "method"], sort=False) if y in every else ()
     frames = {", ".join(filter(None, (method, run))) or y: part for (run, method), part in parts
               if part[y].notna().any()}  # fmt: skip
@@ -258,8 +257,8 @@ def figure(groups: Groups, y: str) -> Figure | None:
         return None
     plots.use_style()
     drawn = plots.learning_curves(frames, y)
-    if label:
-        drawn.axes[0].set_xlabel(label)
+    if swept:
+        drawn.axes[0].set_xlabel(names[0].iloc[0])
         drawn.axes[0].xaxis.set_major_locator(AutoLocator())
     return drawn
 

@@ -20,8 +20,7 @@ SCORE = re.compile(r"\d\s*(%|points?\b)")  # a score typed by hand; what is comp
 
 def values(cell: str) -> dict[int, float]:
     """Values by seed of ``protocol/label/metric`` (accuracy in percent if left out); at least one."""
-    found = measured.cell(cell).values
-    require(bool(found), "cell", cell, "one that has a run record")
+    require(bool(found := measured.cell(cell).values), "cell", cell, "one that has a run record")
     return found
 
 
@@ -50,8 +49,7 @@ def ahead(a: str, b: str, by: float = 0.0) -> bool:
 
 def level(a: str, b: str) -> bool:
     """Whether the 95% interval of a - b contains nothing: the seeds do not rank the two."""
-    found = gap(a, b)
-    return found["low"] <= 0 <= found["high"]
+    return gap(a, b)["low"] <= 0 <= gap(a, b)["high"]
 
 
 def counted(cell: str, low: float, high: float) -> int:
@@ -89,13 +87,9 @@ def findings() -> dict[str, dict]:
 
 
 def text(name: str) -> str:
-    """Write a finding's sentence, if it holds.
+    """Write a finding's sentence.
 
-    Raises
-    ------
-    ValueError
-        If there is no such finding, a score is typed by hand, a record is missing, or the comparison does not hold;
-        names the sentence.
+    One with a score typed by hand, without a record, or whose comparison does not hold, is refused by name.
     """
     known(findings(), name, "finding")
     finding = findings()[name]

@@ -20,17 +20,9 @@ def entries() -> list[dict]:
 
 
 def stated(**where) -> float | list[float]:
-    """The number, or numbers, that a paper's running text states.
+    """The number, or numbers, that a paper's running text states: of the one entry with these fields.
 
-    Parameters
-    ----------
-    **where
-        Fields of one entry, such as ``paper="lcfed", what="low-rank dimension D"``.
-
-    Raises
-    ------
-    ValueError
-        Unless exactly one entry matches.
+    For example ``paper="lcfed", what="low-rank dimension D"``.
     """
     every = strict.read(places.PAPERS / "results.yaml")["in_text"]
     values = [entry["value"] for entry in every if where.items() <= entry.items()]
@@ -49,18 +41,9 @@ def matching(**where) -> list[dict]:
 
 
 def found(**where) -> list[dict]:
-    """Printed entries that match.
+    """Printed entries with these fields, their own or of their setting; none, or an unknown field, is refused.
 
-    Parameters
-    ----------
-    **where
-        Fields of an entry, or of its setting: ``paper="stocfl", table="Table 1", participation=0.1``. A list
-        allows each of its values.
-
-    Raises
-    ------
-    ValueError
-        If nothing matches, or no entry has such a field.
+    For example ``paper="stocfl", table="Table 1", participation=0.1``. A list allows each of its values.
     """
     numbers = [entry for entry in matching(**where) if entry["value"] is not None]
     require(bool(numbers), "where", where, "fields of at least one entry of results.yaml")
@@ -73,15 +56,10 @@ def printed(**where) -> list[float]:
 
 
 def printed_numbers(paper: str, what: dict | list) -> list[float]:
-    """Printed numbers as claims ask for them.
+    """Printed numbers of a paper as claims ask for them.
 
-    Parameters
-    ----------
-    paper : str
-        Whose.
-    what : dict or list
-        Fields of the entries; or ``{"max": fields}``, ``{"min": fields}``, the extreme one, for each value of
-        the field ``"by"`` if given; or a pair of such, their differences.
+    By fields of the entries; or by ``{"max": fields}``, ``{"min": fields}``, the extreme one, for each value of the
+    field ``"by"`` if given; or by a pair of such, their differences.
     """
     if isinstance(what, list):
         ours, theirs = (printed_numbers(paper, side) for side in what)

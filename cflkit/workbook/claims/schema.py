@@ -16,6 +16,7 @@ from cflkit.workbook.runs.results import METRICS, MODELS
 __all__ = ["CHAPTERS", "OWN", "claims", "corrections", "gate", "left_out", "planned", "protocols", "tables"]
 
 CHAPTERS = ("mdicfl", "fesem", "stocfl", "lcfed", "fedcg")
+PAPERS = (*CHAPTERS, "ours")
 RULES = {"more": ("by", "lead"), "less": ("lead",), "near": ("within", "lead"), "ratio": ("to",),
          "printed_more": ("within",)}  # fmt: skip
 
@@ -24,7 +25,7 @@ RULES = {"more": ("by", "lead"), "less": ("lead",), "near": ("within", "lead"), 
 class Table(Checked):
     """What is set beside what; the comment in ``tables.yaml`` says what the keys mean."""
 
-    paper: Literal[*CHAPTERS, "ours"]
+    paper: Literal[PAPERS]
     title: str
     protocol: str
     where: Mapping

@@ -251,18 +251,8 @@ def decide(parts: Mapping[str, Mapping], numbers: Mapping[str, list[float]], fol
            lead: str | None = None, ours: bool = False) -> list[Finding]:  # fmt: skip
     """Decide the comparisons of a claim, with Holm's correction over all of them and all of their rivals.
 
-    Parameters
-    ----------
-    parts : mapping
-        Comparisons by name, as ``claims.yaml`` has them.
-    numbers : mapping
-        The claim's printed numbers, by name.
-    folder : Path
-        Where the run records are.
-    lead : str, optional
-        Which of `numbers` is the printed lead; a part may name its own.
-    ours : bool
-        Whether we ask it ourselves: then the set-up need not be the paper's.
+    `parts` and printed `numbers` by name; `lead` names the printed lead, unless a part names its own. If the claim
+    is `ours`, the set-up need not be the paper's.
     """
     found: dict[str, Finding] = {}
     tests: list[tuple[str, str, Gap, float, float]] = []
