@@ -3,6 +3,7 @@
 import re
 from dataclasses import replace
 
+import charts
 import front
 import made
 import pytest
@@ -37,6 +38,30 @@ def test_every_federation_has_its_methods(situation, share):
     table = ledger.tables()[comparison.table(situation, share)]
     labels = {row["label"] for row in table["rows"].values()}
     assert labels == set(protocols.protocols()[table["protocol"]]["methods"])
+
+
+def test_every_dose_of_a_shift_has_its_methods_and_nothing_else_differs():
+    every, builds = ledger.tables(), []
+    for shift in comparison.SHIFTS:
+        for strength in comparison.STRENGTHS:
+            table = every[f"dose-{shift}-{round(10 * strength):02d}"]
+            protocol = protocols.protocols()[table["protocol"]]
+            assert protocol["federation"] | {"shift": shift, "strength": strength} == protocol["federation"]
+            assert {row["label"] for row in table["rows"].values()} == set(protocol["methods"])
+            assert ("oracle" in protocol["methods"]) == (shift != "shares")  # which has no groups
+            same = {k: v for k, v in protocol["federation"].items() if k not in ("shift", "strength")}
+            builds.append((same, protocol["local"], protocol["rounds"]))
+    assert all(build == builds[0] for build in builds)
+
+
+def test_leads_are_drawn_beside_zero_with_their_intervals():
+    gaps = {0.2: verdicts.Gap(3, -1.0, 0.5, 4.0), 1.0: verdicts.Gap(3, 4.0, 1.0, 4.0)}
+    figure, said = charts.doses({"turned": {"PACFL": gaps}, "renamed": {}})
+    assert charts.doses({"turned": {}}) is None and "turned, PACFL: -1.0 at 0.2, +4.0 at 1" in said
+    zero, line = figure.axes[0].lines[:2]
+    assert set(zero.get_ydata()) == {0} and list(line.get_ydata()) == [-1, 4]
+    bars = figure.axes[0].containers[0].lines[2][0].get_segments()
+    assert [tuple(bar[:, 1]) for bar in bars] == [pytest.approx(gap.ends()) for gap in gaps.values()]
 
 
 def test_a_run_has_the_ledgers_finding_or_one_by_the_same_rule(monkeypatch):

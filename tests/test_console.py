@@ -125,6 +125,9 @@ def test_a_method_of_ones_own_is_named_by_its_file(toy, capsys):
     theirs = found["fedavg,clients=4,model=mlp4,rounds=1"]["rounds"]
     assert ours["rounds"][-1] == theirs[-1] and still["rounds"][-1]["accuracy"] == theirs[0]["accuracy"]
     assert ours["provenance"]["code"] != records.code()
+    assert console.main(["simulate", "--protocol", "toy", "own.py:Mine"]) == 0  # in a cell of an experiment
+    (cell,) = toy.glob("runs/toy/own.Mine-*.json")
+    assert json.loads(cell.read_text())["config"]["rounds"] == protocols.protocols()["toy"]["rounds"]
     plan = pickle.dumps(plans.free("own.py:Mine").changed({"clients": "4", "rounds": "1"}))
     METHODS.pop("own.Mine")  # another process does not know it
     assert pickle.loads(plan).simulation().method.factor == 1

@@ -1,7 +1,7 @@
 import io
 import math
 import re
-from itertools import pairwise
+from itertools import combinations, pairwise
 
 import charts
 import matplotlib.pyplot as plt
@@ -100,13 +100,36 @@ def test_lines_stand_out_from_the_ground():
 def test_a_method_has_one_colour_in_figures_and_drawings():
     css = (places.BOOK / "_static" / "book.css").read_text()
     light = dict(re.findall(r"--cfl-([a-z]+): (#[0-9a-f]{6})", css.partition("}")[0]))
-    for name in ("StoCFL", "IFCA", "FeSEM", "MD-ICFL", "LCFed", "FedCG", "FedAvg", "CFL", "local"):
+    for name in ("StoCFL", "IFCA", "FeSEM", "MD-ICFL", "LCFed", "FedCG", "FedAvg", "CFL", "local", "PACFL", "FLUX",
+                 "FedDrift", "FedSoft", "FedRC", "FedEM"):  # fmt: skip
         colour, _ = canvas.look(name)
         assert light[name.lower().replace("-", "")] == colour.lower()
     assert canvas.look("IFCA, K = 4") == canvas.look("IFCA") and canvas.look("λ = 0.5") is None
+    tuned, plain = canvas.look("FedAvg + fine-tuning"), canvas.look("FedAvg, K = 1")
+    assert tuned[0] == plain[0] and tuned[1] != plain[1] and canvas.look("FedDrift") != canvas.look("FedD")
     lines = plots.learning_curves({name: ([1, 2], [0, 1]) for name in ("IFCA", "IFCA, K = 2", "x")}).axes[0].lines
     assert [line.get_color() for line in lines[:2]] == [canvas.look("IFCA")[0]] * 2
     assert [line.get_linestyle() for line in lines] == ["-", "--", "-"]
+
+
+# What is seen without one kind of cone, in linear RGB (Machado, Oliveira and Fernandes 2009, severity 1)
+CONES = [np.eye(3), [[0.152, 1.053, -0.205], [0.115, 0.786, 0.099], [-0.004, -0.048, 1.052]],
+         [[0.367, 0.861, -0.228], [0.280, 0.673, 0.047], [-0.012, 0.043, 0.969]],
+         [[1.256, -0.077, -0.179], [-0.078, 0.931, 0.148], [0.005, 0.691, 0.304]]]  # fmt: skip
+XYZ = np.array([[0.4339, 0.3762, 0.1899], [0.2127, 0.7152, 0.0722], [0.0178, 0.1095, 0.8728]])  # white is 1, 1, 1
+
+
+def lab(colour, cones):
+    """A colour in CIELAB, as somebody sees it with these cones."""
+    linear = [v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in to_rgb(colour)]
+    seen = XYZ @ np.clip(cones @ np.array(linear), 0, 1)
+    x, y, z = (np.cbrt(t) if t > 0.008856 else 7.787 * t + 16 / 116 for t in seen)
+    return np.array([116 * y - 16, 500 * (x - y), 200 * (y - z)])
+
+
+def test_colours_of_methods_come_apart_in_every_kind_of_sight():
+    for a, b in combinations({colour for colour, _ in canvas.LOOKS.values()}, 2):
+        assert min(np.linalg.norm(lab(a, c) - lab(b, c)) for c in map(np.array, CONES)) >= 15, (a, b)
 
 
 def test_curve_is_the_mean_over_seeds_with_a_band_of_one_std():

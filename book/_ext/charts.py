@@ -13,6 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from cflkit.workbook.claims.ledger import Coverage, Measured, Row
+from cflkit.workbook.claims.verdicts import Gap
 from cflkit.workbook.show import canvas, plots
 
 # How a paper's number looks beside measured ones.
@@ -132,6 +133,33 @@ def dots(title: str, rows: Sequence[Row], method: str) -> Drawn:
     seed = canvas.dot("measured, each seed", *canvas.look(method), 36)
     figure.legend(handles=[Line2D([], [], label="printed", **PRINTED), seed], loc="outside lower center", ncols=2)
     return figure, f"{title}. {'; '.join(said)}."
+
+
+def doses(leads: Mapping[str, Mapping[str, Mapping[float, Gap]]]) -> Drawn:
+    """Draw leads over fine-tuned FedAvg by strength, with 95% intervals: a panel for each shift."""
+    if not any(leads.values()):
+        return None
+    figure, ((*axes,),) = canvas.subplots(1, len(leads), figsize=(9.4, 3.6), sharey=True)
+    said, known = [], {}
+    for ax, (title, rows) in zip(axes, leads.items(), strict=True):
+        ax.axhline(0, color="#333333", linewidth=1)
+        for number, (row, gaps) in enumerate(rows.items()):
+            colour, marker = canvas.look(row)
+            at = [strength + 0.02 * (number - len(rows) / 2) for strength in gaps]  # intervals beside each other
+            ends = np.array([gap.ends() for gap in gaps.values()])
+            mean = [gap.mean for gap in gaps.values()]
+            line = "--" if colour == canvas.OTHER else "-"
+            known[row] = ax.errorbar(at, mean, np.abs(ends.T - mean), color=colour, marker=marker, linestyle=line,
+                                     linewidth=1.3, markersize=5, elinewidth=1, label=row)  # fmt: skip
+            each = (f"{gap.mean:+.1f} at {strength:g}" for strength, gap in gaps.items())
+            said.append(f"{title}, {row}: {', '.join(each)}")
+        ax.set(title=title, xlabel="strength", xlim=(0.1, 1.1), xticks=[0.2, 0.6, 1])
+        ax.set_yscale("symlog", linthresh=5)  # small leads stay visible beside large losses
+        ax.set_yticks(ticks := [-50, -20, -10, -5, 0, 5], [f"{tick:+d}" if tick else "0" for tick in ticks])
+        ax.set_ylim(-90, 8)
+    axes[0].set_ylabel("points ahead of\nfine-tuned FedAvg")
+    figure.legend(handles=[*known.values()], loc="outside lower center", ncols=len(known))
+    return figure, f"Points ahead of fine-tuned FedAvg. {'; '.join(said)}."
 
 
 def apart(numbers: Sequence[Coverage], chapters: Mapping[str, str]) -> Drawn:

@@ -16,6 +16,7 @@ import charts
 import diagrams
 import evidence
 import jinja2
+import numpy as np
 import pandas as pd
 import pictures
 import status
@@ -25,7 +26,7 @@ from PIL import Image
 
 from cflkit.workbook import places
 from cflkit.workbook.chapters import notebooks
-from cflkit.workbook.claims import ledger, papers, schema, verdicts
+from cflkit.workbook.claims import comparison, ledger, papers, schema, verdicts
 from cflkit.workbook.claims.ledger import Row
 from cflkit.workbook.claims.measured import Measured, measured, number
 from cflkit.workbook.runs import protocols, records, results
@@ -47,7 +48,7 @@ def write(folder: Path = records.FOLDER, out: Path = OUT, benchmarks: Path = BEN
     places.need_folder("out", out)
     templates = environment(folder, out, benchmarks)
     pages = {f"{paper}_{kind}": (f"{kind}.md.jinja", paper) for kind in ("dots", "tables") for paper in CHAPTERS}
-    rest = "common_tables", "ledger", "performance", "status", "cite"
+    rest = "common_tables", "shifts", "shifts_tables", "ledger", "performance", "status", "cite"
     pages |= {name: (f"{name}.md.jinja", "ours") for name in rest}
     with results.unchanged():
         _write(out / "printed_numbers.csv", evidence.numbers_csv(ledger.coverage(folder)))
@@ -73,9 +74,9 @@ def environment(folder: Path, out: Path, benchmarks: Path = BENCHMARKS) -> jinja
     )
     templates.filters["cell"] = cell
     of_folder: list[Callable] = [
-        clusters, made, compared_rows, covered, deciding, domains, first, found_groups, numbers, settings,
-        states, stored, tables, tuned, evidence.bar, evidence.explained, evidence.lines, evidence.newer,
-        status.runs, status.repeated, ledger.problems, ledger.totals, measured,
+        clusters, made, compared_rows, covered, deciding, domains, doses, first, found_groups, numbers,
+        settings, states, stored, tables, tried, tuned, unrun, evidence.bar, evidence.explained,
+        evidence.lines, evidence.newer, status.runs, status.repeated, ledger.problems, ledger.totals, measured,
     ]  # fmt: skip
     templates.globals |= {call.__name__: partial(call, folder=folder) for call in of_folder}
     own = [cards, grid, listed, released, status.built, status.citation, status.compared]
@@ -85,6 +86,7 @@ def environment(folder: Path, out: Path, benchmarks: Path = BENCHMARKS) -> jinja
         "chapters": CHAPTERS,
         "charts": charts,
         "corrections": schema.corrections,
+        "dose_shifts": [*comparison.SHIFTS.values()],
         "left_out": schema.left_out,
         "image": partial(image, out=out),
         "kinds": evidence.KINDS,
@@ -190,9 +192,10 @@ def tables(paper: str, folder: Path) -> list[dict]:
             for name, spec in schema.tables().items() if spec["paper"] == paper]  # fmt: skip
 
 
-def made(paper: str, folder: Path) -> Iterator[list[str]]:
+def made(paper: str, begins: str = "", *, folder: Path) -> Iterator[list[str]]:
     """Say of every protocol of a paper's tables on what, for how long and from which commits its runs were made."""
-    for protocol in dict.fromkeys(spec["protocol"] for spec in schema.tables().values() if spec["paper"] == paper):
+    named = [spec["protocol"] for spec in schema.tables().values() if spec["paper"] == paper]
+    for protocol in dict.fromkeys(name for name in named if name.startswith(begins)):
         if runs := results.runs(protocol, folder):
             made = [run["provenance"] for run in runs]
             where = sorted({m["card"] or m["machine"]["processor"] for m in made})
@@ -213,6 +216,7 @@ def _table(name: str, spec: dict, rows: list[Row], folder: Path) -> dict:
         "name": name,
         "spec": spec,
         "changes": name.endswith("-why"),  # one thing of another table's rows
+        "dose": name.startswith("dose-"),  # a cell of the benchmark of shifts
         "note": " ".join(filter(None, said)),
         "grid": _grid(spec, rows),
         "runs": runs,
@@ -390,6 +394,30 @@ def found_groups(folder: Path) -> Iterator[list]:
         for (label, tau), (groups, true, labels) in means.iterrows():
             name = f"{label}, τ = {tau:g}" if tau else label
             yield [title, name, f"{groups:.1f}", f"{true:.2f}", f"{labels:.2f}"]
+
+
+def doses(folder: Path) -> dict[str, dict]:
+    """Give the leads over fine-tuned FedAvg by shift, as the benchmark's page calls it."""
+    return {title: comparison.leads(shift, folder) for shift, title in comparison.SHIFTS.items()}
+
+
+def tried(folder: Path) -> Iterator[list[str]]:
+    """Give the held-out accuracy of every setting that the benchmark has tried, in each shift and on the mean."""
+    for label, method in protocols.protocols()["dose_tune_rotation"]["methods"].items():
+        runs = [measured(f"dose_tune_{shift}", label, folder) for shift in comparison.SHIFTS]
+        if all(runs):
+            found = [float(np.mean(run.percent())) for run in runs]
+            given = ", ".join(f"{key} = {value}" for key, value in method.items() if key != "name")
+            yield [f"`{label}`", given, *(f"{value:.1f}" for value in [*found, np.mean(found)])]
+
+
+def unrun(folder: Path) -> Iterator[list[str]]:
+    """Count the benchmark's runs by shift, and what the others cost."""
+    for shift, title in comparison.SHIFTS.items():
+        names = [name for name in schema.tables() if name.startswith(f"dose-{shift}-")]
+        lacking = [run for name in names for run in ledger.missing(name, folder=folder)]
+        had = sum(len(ledger.recorded(name, folder=folder)) for name in names)
+        yield [title, f"{had} of {had + len(lacking)}", f"{sum(run.minutes for run in lacking) / 60:.1f}"]
 
 
 def tuned(protocol: str, folder: Path) -> Iterator[list[str]]:

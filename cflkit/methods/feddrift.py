@@ -35,7 +35,7 @@ class FedDrift(Method):
 
     Notes
     -----
-    The paper states losses, and its code (``microsoft/FedDrift``, ``cluster_hierarchical``) compares accuracies.
+    As we read the paper it compares losses; its code (``microsoft/FedDrift``, ``cluster_hierarchical``) accuracies.
     Our reading, where the code decides: the loss of "a time step ago" was measured on data that were new then, and
     at first by the untrained model; a merged model weighs its parts by their client time steps. Here clients hold
     their newest data only, so a cluster is measured on those of its present members, and one without any waits for

@@ -24,7 +24,8 @@ class PACFL(Method):
     which its distance, measured as the linkage does, is least.
 
     Our reading: a client with fewer than p images (or labels) has empty directions; the sign of a singular vector
-    means nothing, so angles are between lines; newcomers join, where the paper clusters everybody again.
+    means nothing, so angles are between lines; newcomers join, where the paper clusters everybody again. Which
+    equation is which angle is our reading, too.
 
     Parameters
     ----------

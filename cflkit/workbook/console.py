@@ -203,7 +203,7 @@ def _simulate(options) -> int:
     from cflkit.workbook.chapters import compare, sweep
 
     bases, given, seeds = _bases(options), typed.lists(options.given), options.seeds or [0]
-    own = bool(options.protocol) and not given
+    own = bool(options.protocol) and not given and not any(base.source for base in bases)
     out = options.out or (places.RESULTS if own else places.RUNS)
     alone = len(bases) == len(seeds) == 1 and all(len(texts) == 1 for texts in given.values())
     folders = {"out": out, "checkpoints": places.RUNS if own else out}

@@ -1,9 +1,17 @@
 """All methods in the same federations: the scores that the comparison shows, read from the records."""
 
-from cflkit.workbook.claims import ledger
+from pathlib import Path
+
+from cflkit.workbook.claims import ledger, verdicts
+from cflkit.workbook.runs import records
 
 SITUATIONS = {"rot": "turned images", "shift": "labels renamed", "rot-skew": "turned, uneven labels"}
 TAKING_PART = {"fifth": "r20", "all": "r100"}  # how many clients are in a round, and the ending of the table's name
+
+SHIFTS = {"rotation": "images turned", "renamed": "labels renamed", "concept": "some classes turned",
+          "shares": "uneven labels"}  # fmt: skip
+STRENGTHS = (0.2, 0.4, 0.6, 0.8, 1.0)
+TUNED = "FedAvg + fine-tuning"  # the row that all others are compared with
 
 
 def table(situation: str, share: str) -> str:
@@ -23,3 +31,29 @@ def gained(ours: dict[int, float], one: dict[int, float], true: dict[int, float]
     """Which share of the way a method has come, mean over seeds: 0 is one model for all, 1 the true groups."""
     seeds = ours.keys() & one.keys() & true.keys()
     return sum(ours[s] - one[s] for s in seeds) / sum(true[s] - one[s] for s in seeds)
+
+
+def leads(shift: str, folder: Path = records.FOLDER) -> dict[str, dict[float, verdicts.Gap]]:
+    """Lead of every method over fine-tuned FedAvg, in points, where seeds enough have run.
+
+    Parameters
+    ----------
+    shift : str
+        Of `SHIFTS`.
+    folder : Path
+        Where the run records are.
+
+    Returns
+    -------
+    dict of str to dict of float to Gap
+        By row of the tables ``dose-SHIFT-STRENGTH``, then by strength.
+    """
+    found: dict[str, dict[float, verdicts.Gap]] = {}
+    for strength in STRENGTHS:
+        name = f"dose-{shift}-{round(10 * strength):02d}"
+        protocol = ledger.tables()[name]["protocol"]
+        cells = {row.name: f"{protocol}/{row.label}/{row.metric}" for row in ledger.rows(name, folder)}
+        for row, cell in cells.items():
+            if row != TUNED and (gap := verdicts.compare(cell, cells[TUNED], folder)).n >= verdicts.SEEDS:
+                found.setdefault(row, {})[strength] = gap
+    return found

@@ -135,7 +135,7 @@ def named(method: str) -> tuple[str, str]:
     Returns its name in `METHODS`, and the absolute path and class of one that comes from a file (else "").
     """
     path, _, kind = method.partition(".py:")
-    if not (kind or method.endswith(".py")):
+    if not own(method):
         known(methods.METHODS, method, "method")
         return method, ""
     from cflkit.testing.promises import methods_of
@@ -147,6 +147,11 @@ def named(method: str) -> tuple[str, str]:
     known(found, kind, f"method of {file.name}")
     methods.METHODS[name := f"{file.stem}.{kind}"] = found[kind]
     return name, f"{file}:{kind}"
+
+
+def own(method: str) -> bool:
+    """Whether a method is named by its file."""
+    return ".py:" in method or method.endswith(".py")
 
 
 def accepted(method: str, builder: str) -> dict[str, tuple[str, Any, object]]:

@@ -13,6 +13,7 @@ from cflkit.data.builders import BUILDERS
 from cflkit.engine.sgd import SGD
 from cflkit.engine.simulation import Simulation
 from cflkit.workbook import places, strict
+from cflkit.workbook.runs import plans
 from cflkit.workbook.runs.plans import Plan, Setting, check_federation, check_images, check_model
 
 # what a label of a protocol may have for itself
@@ -112,13 +113,17 @@ def parts(protocol: Mapping, label: str) -> tuple[dict, dict, dict]:
 
 
 def plan(name: str, label: str, seed: int = 0, **how) -> Plan:
-    """One run of a protocol; `how` is as for :class:`~cflkit.workbook.runs.plans.Plan`."""
+    """One run of a protocol, of a label or of ``FILE.py:CLASS``; `how` as for :class:`~.plans.Plan`."""
     known(protocols(), name, "protocol")
-    protocol = protocols()[name]
+    protocol, source = protocols()[name], ""
+    if plans.own(label):
+        label, source = plans.named(label)
+        protocol = protocol | {"methods": {label: {"name": label}}}
     known(protocol["methods"], label, "label")
     method, local, setting = parts(protocol, label)
     setting = {"evaluate_every": Protocol.evaluate_every} | setting
-    return Plan(name, label, method, protocol["federation"], local, setting, seed, protocol.get("unseen", 0.0), how)
+    unseen = protocol.get("unseen", 0.0)
+    return Plan(name, label, method, protocol["federation"], local, setting, seed, unseen, how, source)
 
 
 def simulation(name: str, label: str, *, seed: int = 0, **overrides) -> Simulation:

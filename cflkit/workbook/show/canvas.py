@@ -17,12 +17,15 @@ COLUMNS = 4  # panels side by side, at most
 AREA = 24  # of a client in a scatter plot, in square points
 OTHER = "#767676"  # what has no colour of its own: 4.5:1 on white
 DASHES = ["-", "--", ":", "-."]  # of several curves of one method
-# A method's colour and marker in the whole book, by the start of its label. Any two of the seven are far apart, in
+# A method's colour and marker in the whole book, by the start of its label. Any two are far apart, in
 # every kind of sight. Each has 3:1 on white, and on the dark page after the dark theme's filter (book.css,
 # which has the same colours for drawings). What has none is grey, with its name at the line.
 LOOKS = {
     "StoCFL": ("#0072B2", "o"), "IFCA": ("#E74712", "s"), "FeSEM": ("#35A265", "^"), "MD-ICFL": ("#772D64", "D"),
     "LCFed": ("#6D5024", "v"), "FedCG": ("#6B0FB6", "P"), "FedAvg": ("#000000", "X"), "global": ("#000000", "X"),
+    "FedAvg + fine-tuning": ("#000000", "*"), "FedAvg, fine-tuned": ("#000000", "*"),
+    "PACFL": ("#9E953F", "D"), "FLUX": ("#B50698", "h"), "FedDrift": ("#1E5D4A", "p"), "FedSoft": ("#8083F8", "<"),
+    "FedRC": ("#620603", ">"), "FedEM": ("#BF7BAA", "d"),
     "CFL": (OTHER, "h"), "Sattler's CFL": (OTHER, "h"), "ClusteredFL": (OTHER, "h"), "local": (OTHER, "<"),
     "NoFed": (OTHER, "<"), "training alone": (OTHER, "<"), "oracle": (OTHER, ">"), "true groups": (OTHER, ">"),
     "FedProx": (OTHER, "p"), "Ditto": (OTHER, "*"), "FedPer": (OTHER, "H"), "FedFomo": (OTHER, "d"),
@@ -131,8 +134,8 @@ def palette() -> list[str]:
 
 
 def look(label: str) -> tuple[str, str] | None:
-    """Give the colour and the marker of the method that a label starts with, None if there is no such method."""
-    return next((look for name, look in LOOKS.items() if label.startswith(name)), None)
+    """Give the colour and the marker of the longest method that a label starts with, None if there is none."""
+    return LOOKS.get(max((name for name in LOOKS if label.startswith(name)), key=len, default=""))
 
 
 def dot(label: str, colour: str, marker: str, area: float = AREA) -> Line2D:
