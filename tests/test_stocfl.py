@@ -431,6 +431,12 @@ def test_both_rules_ignore_the_order_of_clients(rule, seed, n, tau, shuffle):
     assert (same[np.ix_(order, order)] == np.equal.outer(shuffled, shuffled)).all()
 
 
+def test_of_equal_cosines_a_merged_cluster_comes_first():
+    """1 and 2 merge, and lie as close to 0 as 3 does: 2 * 57 / (10 * 19) = 60 / (10 * 10)."""
+    gram = torch.tensor([[100, 57, 57, 60], [57, 100, 80.5, 0], [57, 80.5, 100, 0], [60, 0, 0, 100]])
+    assert merged(gram, 0.5).tolist() == [0, 0, 0, 1]
+
+
 def test_fingerprints_beside_clusters_of_several_members():
     """A cluster's fingerprint is a sum, of any length: the cosine counts its direction alone."""
     psi = Dense(torch.tensor([[1.0, 0.0], [0.6, 0.8], [0.0, 0.0]]).double())
