@@ -302,10 +302,10 @@ def test_cfl_by_hand():
 
 
 def test_lengths_that_reach_a_threshold_exactly_are_no_conflict():
-    updates = torch.tensor([[6.0, 8], [0, 0]], dtype=torch.float64)  # the mean is 5 long, the longest 10
-    assert CFL(5.1, 9.9, min_size=1).in_conflict(updates)
-    assert not CFL(5, 9.9, min_size=1).in_conflict(updates)
-    assert not CFL(5.1, 10, min_size=1).in_conflict(updates)
+    updates = torch.tensor([[6.0, 8], [6, -8]], dtype=torch.float64)  # the mean is 6 long, each is 10
+    assert CFL(6.1, 9.9, min_size=1).in_conflict(updates)
+    assert not CFL(6, 9.9, min_size=1).in_conflict(updates)
+    assert not CFL(6.1, 10, min_size=1).in_conflict(updates)
 
 
 def test_no_split_before_min_round_nor_in_small_clusters():
@@ -601,6 +601,14 @@ class Pretrained(Given):
     def __init__(self, initial, updates):
         super().__init__(initial + updates, clients=len(updates))
         self.task.init = lambda: initial[None]
+
+
+def test_fedgroup_compares_updates_wherever_they_begin():
+    updates = torch.tensor([[1, 0, 0], [0, 1, 0], [3, 0, 0], [0, 0.5, 0]], dtype=torch.float64)
+    for height in (0.0, 100.0):  # where all models point the same way
+        found = FedGroup(k=2).start(Pretrained(torch.tensor([0, 0, height], dtype=torch.float64), updates))
+        flip = int(found["assign"][0])
+        assert (found["assign"] ^ flip).tolist() == [0, 1, 0, 1]
 
 
 def test_a_group_of_fedgroup_without_members_stands_where_all_began():
