@@ -136,8 +136,7 @@ def test_fedsoft():
     """Descent on loss + lambda/2 sum_s u_ks |w - c_s|^2 from one's own model; centres are means of those drawn."""
     method = METHODS["fedsoft"](k=2, lam=0.7, sigma=0.2, every=2, draw=0.5)
     states, memory = rounds(method, federation(*FOUR), rounds=4, local=LOCAL)
-    centres = FOUR_CLIENTS.task.init(2).numpy()
-    personal = np.tile(centres[0], (4, 1))
+    centres, personal = FOUR_CLIENTS.task.init(2).numpy(), np.tile(FOUR_CLIENTS.task.init(), (4, 1))
     for t, state in enumerate(states):
         u = importance(centres, 0.2) if t % 2 == 0 else states[t - 1]["importance"].numpy()
         same(state["importance"], u)
@@ -171,7 +170,7 @@ def concepts(seed):
     """Five clients at four times, whose label is x_0 > x_1, or the opposite in group 1."""
     sizes = ((6, 5, 7, 8, 6), (5, 9, 6, 7, 4), (8, 6, 5, 4, 7), (8, 6, 5, 9, 5))
     for t, groups in enumerate(((0, 0, 0, 0, 0), (0, 1, 0, 1, 0), (1, 1, 0, 1, 0), (0, 1, 0, 1, 1))):
-        pixels = [images(seed + t + i, n, top=3)[0] for i, n in enumerate(sizes[t])]
+        pixels = [images(10 * (seed + t) + i, n, top=3)[0] for i, n in enumerate(sizes[t])]
         yield [(x, (x[:, 0] > x[:, 1]).astype(int) ^ g) for x, g in zip(pixels, groups, strict=True)]
 
 
@@ -181,11 +180,11 @@ def further(models, members):
     for i, j in combinations([k for k, clients in enumerate(members) if clients], 2):
         (x, y), (v, z) = (map(np.concatenate, zip(*members[k], strict=True)) for k in (i, j))
         a, b = models[i], models[j]
-        far[i, j] = far[j, i] = max(loss(a, v, z) - loss(b, v, z), loss(b, x, y) - loss(a, x, y), 0)
+        far[i, j] = far[j, i] = max(loss(a, v, z) - loss(a, x, y), loss(b, x, y) - loss(b, v, z), 0)
     return far
 
 
-@pytest.mark.parametrize("how, seed, delta", [("one", 48, 0.15), ("each", 367, 0.8)])
+@pytest.mark.parametrize("how, seed, delta", [("one", 48, 0.15), ("each", 648, 0.3)])
 def test_feddrift(how, seed, delta):
     """At each time step clients choose, some drift into clusters of their own, clusters merge, and FedAvg follows.
 
