@@ -302,10 +302,10 @@ def test_cfl_by_hand():
 
 
 def test_lengths_that_reach_a_threshold_exactly_are_no_conflict():
-    updates = torch.tensor([[6.0, 8], [6, -8]], dtype=torch.float64)  # the mean is 6 long, each is 10
-    assert CFL(6.1, 9.9, min_size=1).in_conflict(updates)
-    assert not CFL(6, 9.9, min_size=1).in_conflict(updates)
-    assert not CFL(6.1, 10, min_size=1).in_conflict(updates)
+    updates = torch.tensor([[6.0, 8], [4, -8]], dtype=torch.float64)  # the mean is 5 long, the longest 10
+    assert CFL(5.1, 9.9, min_size=1).in_conflict(updates)
+    assert not CFL(5, 9.9, min_size=1).in_conflict(updates)
+    assert not CFL(5.1, 10, min_size=1).in_conflict(updates)
 
 
 def test_no_split_before_min_round_nor_in_small_clusters():
