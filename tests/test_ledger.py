@@ -95,7 +95,7 @@ def of_table(name, folder):
     templates, spec = pages.environment(folder, folder), ledger.tables()[name]
     templates.globals |= {
         "tables": lambda paper: [pages._table(name, spec, [*ledger.rows(name, folder)], folder)],
-        "explained": lambda paper: [], "bar": lambda paper: "", "made": lambda paper: []}  # fmt: skip
+        "explained": lambda paper: [], "bar": lambda paper: "", "made": lambda paper, begins: []}  # fmt: skip
     return templates.get_template("tables.md.jinja").render(paper=spec["paper"])
 
 
