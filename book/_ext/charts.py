@@ -148,7 +148,7 @@ def doses(leads: Mapping[str, Mapping[str, Mapping[float, Gap]]]) -> Drawn:
             at = [strength + 0.02 * (number - len(rows) / 2) for strength in gaps]  # intervals beside each other
             ends = np.array([gap.ends() for gap in gaps.values()])
             mean = [gap.mean for gap in gaps.values()]
-            line = "--" if colour == canvas.OTHER else "-"
+            line = {"true groups": "--", "training alone": ":"}.get(row, "-")
             known[row] = ax.errorbar(at, mean, np.abs(ends.T - mean), color=colour, marker=marker, linestyle=line,
                                      linewidth=1.3, markersize=5, elinewidth=1, label=row)  # fmt: skip
             each = (f"{gap.mean:+.1f} at {strength:g}" for strength, gap in gaps.items())
