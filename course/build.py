@@ -39,6 +39,8 @@ def rubric(assignment: Assignment) -> str:
         "",
         "## Common mistakes, and the points they leave",
         "",
+        "A function that remembers earlier calls leaves less where the notebook itself has called it before.",
+        "",
         "| task | mistake | left | of |",
         "|---|---|---|---|",
     ]

@@ -188,7 +188,7 @@ def course(tmp_path_factory):
         for student in ("good", "mixed", "empty") if name in ("a1", "a4") else ("good", "mixed"):
             nb = handed("release" if student == "empty" else "solution", name, student, only=None)
             if student == "mixed":
-                planted = {each["task"]: each for each in mistakes(name)}
+                planted = {each["task"]: each for each in mistakes(name)[::-1]}  # the first of each task
                 for cell in nb.cells:
                     if (each := planted.get(judge.grade_id(cell))) and each["task"] != "measure":
                         cell.source = cell.source.replace(each["from"], each["to"])

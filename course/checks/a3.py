@@ -87,11 +87,13 @@ def closest(student, reference, draw):
     d=(3, 6),
 )
 def weighed(student, reference, draw):
-    """Many random vectors, where a mean of two means is another; then vectors exactly between two others."""
+    """Many random vectors; four, the first near the mean of two means alone; vectors between two others."""
     for tau in (0.2, 0.5):
         prints = draw.normal(draw.n, draw.d) + 1.5 * draw.normal(3, draw.d)[torch.arange(draw.n) % 3]
         prints = prints / prints.norm(dim=1, keepdim=True)
         same(student.merge(prints, tau), reference.merge(prints, tau))
+    four = [[0.05, 0.3, 0, 0.95], [0.34, 0.94, 0, 0], [0.91, 0, -0.42, 0], [0.91, 0, 0.42, 0]]
+    same(student.merge(torch.nn.functional.normalize(torch.tensor(four), dim=1), 0.19), [0, 1, 1, 1])
     sides = torch.tensor([[1.0, 0.0], [0.5**0.5, 0.5**0.5], [0.0, 1.0]])
     same(student.merge(sides, 0.6), [0, 0, 1])
     prints = torch.block_diag(sides, sides)[draw.order(6)]

@@ -41,11 +41,12 @@ def weighed(student, reference, draw):
 
 @check("assign", 1, "The closest cluster is taken, whatever the current one is.", K=(3, 4))
 def closest(student, reference, draw):
-    """One class only; clear differences, another winner for each client."""
+    """One class only; clear differences, another winner for each client, who is elsewhere."""
     order = draw.order(draw.K)
     distances = torch.stack([0.1 + 0.2 * order.roll(k) for k in range(draw.K)]).unsqueeze(2)
     best = distances.squeeze(2).argmin(1)
-    same(student.assign(torch.ones(draw.K, 1), distances, draw.order(draw.K)), best)
+    current = (best + draw.whole(1, draw.K, draw.K)) % draw.K
+    same(student.assign(torch.ones(draw.K, 1), distances, current), best)
 
 
 @check("assign", 1, "A client stays where nothing is strictly closer.")
