@@ -77,13 +77,15 @@ def one(each):
 
 
 @pytest.mark.parametrize("assignment", names())
-def test_single_precision_is_right_too(assignment):
+def test_other_styles_and_single_precision_are_right_too(assignment):
     functions = [task for task in tasks_of(assignment) if task not in ("hunt", "measure")]
     wrap = ("single", SINGLE + "".join(f"{name} = single({name})\n" for name in functions))
-    code = [*cells(assignment, measured=False), wrap]
+    code = cells(assignment, measured=False)
+    other = [("other", path.read_text()) for path in (ROOT / "course" / "honest").glob(f"{assignment}.py")]
     for student in STUDENTS[:4]:
-        got, lines = points(assignment, code, student)
-        assert got == tasks_of(assignment) | {"measure": 0}, (student, lines)
+        for style in ([wrap], other, [*other, wrap]):
+            got, lines = points(assignment, code + style, student)
+            assert got == tasks_of(assignment) | {"measure": 0}, (student, lines)
 
 
 TRIVIAL = ["1.0", "0.0", "given[0]", "torch.zeros_like(given[0])", "torch.ones_like(given[0])", "given[-1]",
