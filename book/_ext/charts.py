@@ -156,7 +156,7 @@ def doses(leads: Mapping[str, Mapping[str, Mapping[float, Gap]]]) -> Drawn:
         ax.set(title=title, xlabel="strength", xlim=(0.1, 1.1), xticks=[0.2, 0.6, 1])
         ax.set_yscale("symlog", linthresh=5)  # small leads stay visible beside large losses
         ax.set_yticks(ticks := [-50, -20, -10, -5, 0, 5], [f"{tick:+d}" if tick else "0" for tick in ticks])
-        ax.set_ylim(-90, 8)
+        ax.set_ylim(bottom=-100)  # no lead is lower
     axes[0].set_ylabel("points ahead of\nfine-tuned FedAvg")
     figure.legend(handles=[*known.values()], loc="outside lower center", ncols=len(known))
     return figure, f"Points ahead of fine-tuned FedAvg. {'; '.join(said)}."
