@@ -37,20 +37,6 @@ def clustered(clients=CLIENTS, method=None, round=1):
     return method.cluster(method.start(net), net), net, fed
 
 
-def test_descriptors_and_clusters_by_hand():
-    server, net, _ = clustered()
-    directions = server["directions"].numpy()
-    close(directions.T @ directions, np.eye(2))
-    told = np.stack([by_hand(*client, directions) for client in CLIENTS])  # (4, 6, 2)
-    close(FLUX(latent=2).described(server, net.everybody, FLUX(latent=2).describe, net), told.reshape(4, -1), 1e-11)
-    low, high = told.min((0, 2)), told.max((0, 2))
-    width = np.where(high > low, high - low, 1)
-    scaled = ((told - low[:, None]) / width[:, None]).reshape(4, -1)
-    assert server["assign"].tolist() == [0, 1, 0, 1]
-    close(server["centroids"], [scaled[[0, 2]].mean(0), scaled[[1, 3]].mean(0)])
-    assert len(server["models"]) == 2 and torch.equal(server["models"][0], server["models"][1])
-
-
 def test_moments_and_scale_are_those_of_the_first_clustering():
     method = FLUX(warmup=0, latent=2, scaling=0.5)
     server = clustered()[0]
