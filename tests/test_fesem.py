@@ -203,12 +203,6 @@ def test_a_random_partition_starts_from_the_means_of_its_members(fed):
         close(server["centres"][k], models[server["assign"] == k].mean(0))
 
 
-def test_only_one_model_travels_each_way(fed):
-    rows = run(FeSEM(), fed, rounds=1, **MINIBATCH).rounds
-    p = simulation(FeSEM(), fed, **MINIBATCH).model.size
-    assert [(r["down"], r["up"]) for r in rows] == [(12 * p, 12 * p)] * 2
-
-
 # ------------------------------------------------------------------ the released score, the number of centres
 def test_the_released_score_asks_every_centre_about_every_client():
     """Two clients of one and three images, whose tests mirror each other; a centre for each test, one for none."""
