@@ -76,14 +76,6 @@ def test_chained_global_model_by_hand():
 
 
 # ------------------------------------------------------------------ tau = -1
-def test_without_a_pull_one_cluster_is_fedavg_twice_bit_for_bit(ragged):
-    fed = ragged(1, 5, 13, 22)
-    average = states(FedAvg(), fed, **SETTINGS)
-    for t, server in enumerate(states(StoCFL(tau=-1, lam=0), fed, **SETTINGS)):
-        assert torch.equal(server["theta"][0], server["omega"]) and len(server["theta"]) == 1
-        assert torch.equal(server["omega"], average[t]["model"])
-
-
 @pytest.mark.parametrize("merge", RULES)
 def test_under_partial_participation_only_the_larger_rule_keeps_that_identity(fed, merge):
     average = states(FedAvg(), fed, **PARTIAL)
