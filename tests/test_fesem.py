@@ -1,6 +1,5 @@
 """FeSEM by hand, by the identities that the paper's equations imply, and matched averaging."""
 
-import inspect
 from dataclasses import replace
 
 import made
@@ -10,7 +9,7 @@ import torch
 from every import bits
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny import close, federation, regression, run, simulation, train, zeros
+from tiny import close, federation, run, simulation, train, zeros
 from torch import nn
 
 from cflkit import metrics
@@ -169,7 +168,7 @@ def test_a_random_partition_starts_from_the_means_of_its_members(fed):
         close(server["centres"][k], models[server["assign"] == k].mean(0))
 
 
-# ------------------------------------------------------------------ the released score, the number of centres
+# ------------------------------------------------------------------ the released score
 def test_the_released_score_asks_every_centre_about_every_client():
     """Two clients of one and three images, whose tests mirror each other; a centre for each test, one for none."""
     left, right = (np.array([[0, 9]]), np.array([1])), (np.array([[9, 0]] * 3), np.array([1] * 3))
@@ -183,62 +182,6 @@ def test_the_released_score_asks_every_centre_about_every_client():
     found = released.released_score(rig, History(server={"centres": centres[:2], "assign": torch.tensor([0, 1])}))
     assert (found["micro"], found["macro"]) == (0.75, 0.5)  # by images, by clients
     assert rig.evaluate({"centres": centres, "assign": torch.tensor([0, 1])}, Memory())["accuracy_micro"] == 1.0
-
-
-def by_hand(k_sizes, models, tested):
-    """Mean over clients of the training accuracy of their group's mean, and Eq. 6."""
-    centres = [m for g in k_sizes for m in [np.mean([models[i] for i in g], axis=0)] * len(g)]
-    right = [np.mean((np.asarray(x) @ c[:4].reshape(2, 2).T + c[4:]).argmax(1) == y)
-             for c, (x, y) in zip(centres, tested, strict=True)]  # fmt: skip
-    return np.mean(right), np.mean([((m - c) ** 2).sum() for m, c in zip(models, centres, strict=True)])
-
-
-def test_k_is_scored_by_the_centres_on_the_clients_training_images_and_by_the_objective():
-    models = [train(initial(), *c, steps=2) for c in CLIENTS]
-    how = {"rounds": 0, "model": regression(), "local": SGD(0.1, epochs=2), "progress": False}
-    table = released.score_k([1, 2, 4], federation(*CLIENTS), **how)
-    for k, groups in {1: [[0, 1, 2, 3]], 2: [[0, 1], [2, 3]], 4: [[0], [1], [2], [3]]}.items():
-        close(table.loc[k, ["accuracy", "objective"]].tolist(), by_hand(groups, models, CLIENTS))
-    assert table.index.tolist() == [1, 2, 4] and table.loc[2, "sizes"] == [2, 2]
-    assert table.columns.tolist() == ["accuracy", "objective", "sizes"]
-    assert inspect.signature(released.score_k).parameters["nodes"].default == 100  # the paper's number
-
-
-def test_k_is_tried_for_three_rounds_with_the_method_that_is_asked_for():
-    method, how = FeSEM(lam=0.5), {"model": regression(), "local": SGD(0.1, epochs=2), "progress": False}
-    tried = released.score_k([2], federation(*CLIENTS), method=method, **how).loc[2, "objective"]
-    assert tried == run(replace(method, k=2), federation(*CLIENTS), **how, rounds=3).final["objective"]
-    assert tried != released.score_k([2], federation(*CLIENTS), **how).loc[2, "objective"]
-
-
-def test_the_nodes_that_try_k_are_drawn_by_the_runs_seed():
-    def tried(**settings):
-        how = {"model": regression(), "local": SGD(0.1), "rounds": 0, "nodes": 2, "progress": False}
-        return released.score_k([1], federation(*CLIENTS), **(how | settings)).loc[1, "objective"]
-
-    assert tried() == tried(seed=0)
-    assert len({tried(seed=seed) for seed in range(8)}) > 2
-    with pytest.raises(ValueError, match=r"^nodes = 0: must be an integer, 1 or more$"):
-        tried(nodes=0)
-
-
-def test_k_is_scored_on_validation_images_where_there_are_any_and_never_on_test_images(digits):
-    from cflkit import federation as builders
-
-    fed = builders.rotated(digits, clients=12, samples_per_client=24, validation_fraction=0.25)
-    tried = {"k": [2], "model": "mlp8", "local": SGD(0.1), "nodes": 8, "progress": False}
-
-    def tried_on(**change):
-        settings = dict(tried)
-        return released.score_k(settings.pop("k"), replace(fed, **change), **settings).loc[2]
-
-    plain = tried_on()
-    assert sum(plain["sizes"]) == 8
-    relabelled = replace(fed.test, y=torch.zeros_like(fed.test.y))
-    assert tried_on(test=relabelled)["accuracy"] == plain["accuracy"]
-    held = replace(fed.validation, y=torch.full_like(fed.validation.y, 10))  # a label nobody predicts
-    assert tried_on(validation=held, classes=11)["accuracy"] == 0.0
-    assert tried_on(validation=None)["accuracy"] != plain["accuracy"]
 
 
 # ------------------------------------------------------------------ matched averaging
