@@ -188,12 +188,6 @@ MINIBATCH = {"local": SGD(0.1, epochs=2, batch_size=10), "rounds": 3, "participa
 FULL_STEP = MINIBATCH | {"local": SGD(0.1)}
 
 
-def test_one_full_batch_step_of_fedavg_is_fedsgd(ragged):
-    fed = ragged(1, 5, 13, 22)
-    one, two = (run(m, fed, **FULL_STEP).server["model"] for m in (FedAvg(), FedSGD()))
-    assert torch.equal(one, two)
-
-
 def test_personal_models_are_kept_until_their_client_is_sampled_again(ragged):
     fed = ragged(4, 5, 6, 7)
     for method in (Ditto(), LocalOnly()):
@@ -216,14 +210,6 @@ def test_all_that_lies_below_the_decision_layer_is_shared_running_statistics_too
             same = model.views(first == other)
             assert not same["4.weight"].any()
             assert all(part.all() for name, part in same.items() if not name.startswith("4."))
-
-
-@pytest.mark.parametrize("share", [False, True])
-def test_ifca_with_one_cluster_is_uniform_fedavg(ragged, share):
-    fed = ragged(1, 5, 13, 22)
-    ifca, average = (run(m, fed, **MINIBATCH) for m in (IFCA(k=1, share=share), FedAvg("uniform")))
-    assert torch.equal(ifca.server["models"][0], average.server["model"])
-    assert not torch.equal(average.server["model"], run(FedAvg("n"), fed, **MINIBATCH).server["model"])
 
 
 def test_equal_models_tie_to_the_first_and_the_others_freeze(ragged):

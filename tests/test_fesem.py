@@ -7,14 +7,11 @@ import numpy as np
 import pytest
 import torch
 from every import bits
-from hypothesis import given
-from hypothesis import strategies as st
 from tiny import close, federation, run, simulation, train, zeros
 from torch import nn
 
 from cflkit import metrics
 from cflkit.engine.memory import Memory
-from cflkit.engine.network import Uploads
 from cflkit.engine.rows import Rows
 from cflkit.engine.sgd import SGD
 from cflkit.engine.simulation import History
@@ -84,27 +81,6 @@ def test_one_centre_with_a_pull_is_fedprox_with_twice_the_weight(fed):
     assert torch.equal(ours, theirs)
     halved = run(FedProx(weights="uniform", mu=0.2), fed, rounds=3, **settings).server["model"]
     assert not torch.allclose(ours, halved)
-
-
-@given(st.integers(0, 10**6))
-def test_e_and_m_never_raise_the_clustering_objective_and_m_minimises_it(seed):
-    """Eq. 6 for fixed W_i, ``sub="all"`` and uniform weights."""
-    torch.manual_seed(seed)
-    method, model = FeSEM(k=3), Model(lambda: build("mlp3", (1, 2, 2), 2))
-    models, centres = torch.randn(7, model.size).double(), torch.randn(3, model.size).double()
-    up = Uploads({"model": Rows([models])}, torch.arange(7), torch.ones(7))
-    assign = torch.randint(3, (7,))
-    every = method.seen(model)
-    before = method.objective(models, assign, centres, every)
-    assert before == pytest.approx(float((models - centres[assign]).square().sum() / 7))
-    assign = method.e_step(models, centres, every)
-    after_e = method.objective(models, assign, centres, every)
-    best = method.m_step(up, assign, centres, model)
-    after_m = method.objective(models, assign, best, every)
-    assert before >= after_e >= after_m
-    assert method.objective(models, assign, best + 1e-3 * torch.randn_like(best), every) > after_m
-    empty = [k for k in range(3) if k not in assign.tolist()]
-    assert torch.equal(best[empty], centres[empty])
 
 
 # Kernels part clients 0 and 1 from 2 and 3, biases part 0 and 2 from 1 and 3, and are farther apart. With pixels

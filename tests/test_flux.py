@@ -8,7 +8,6 @@ from tiny import federation, network, run, simulation, train
 
 from cflkit import rng
 from cflkit.engine.memory import Memory
-from cflkit.engine.simulation import simulate
 from cflkit.methods import FLUX, FedAvg
 from cflkit.methods.flux import dense, encoded
 
@@ -78,14 +77,6 @@ def test_the_radius_is_the_elbow_of_nearest_distances():
     assert dense(np.zeros((3, 2)), 1.0).tolist() == [0, 0, 0]
     assert dense(np.array([[0.0], [0.0], [0.5]]), 1.0).tolist() == [0, 0, 1]  # a radius of 0 joins what is the same
     assert dense(np.arange(5.0)[:, None], 1.0).tolist() == [0] * 5  # no elbow where all are equally far
-
-
-@pytest.mark.parametrize("settings", [{"warmup": 0}, {"warmup": 2}, {"warmup": 1, "every": 1}])
-def test_one_cluster_is_fedavg(fed, settings_of_a_run, settings):
-    ours = simulate(FLUX(scaling=1e6, **settings), fed, **settings_of_a_run | {"rounds": 4})
-    theirs = simulate(FedAvg(), fed, **settings_of_a_run | {"rounds": 4})
-    close(ours.server["models"], theirs.server["model"][None])
-    assert ours.final["accuracy"] == theirs.final["accuracy"]
 
 
 @pytest.mark.parametrize(("every", "rounds"), [(None, [3]), (2, [3, 5, 7]), (3, [3, 6])])

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 import sklearn.cluster
 import torch
-from every import bits, remembered
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.stats import trim_mean
@@ -93,12 +92,6 @@ def initial():
 
 def average(rows, weights=None):
     return np.average(np.asarray(rows), axis=0, weights=weights)
-
-
-@pytest.fixture
-def uneven(ragged):
-    """Four clients of 2, 5, 13 and 22 real digits."""
-    return ragged(2, 5, 13, 22)
 
 
 class Given:
@@ -239,15 +232,6 @@ def test_fedper_by_hand(weights):
     assert method.serve(found.server, torch.arange(N), None) is None
 
 
-@pytest.mark.parametrize("weights", ["n", "uniform"])
-def test_fedper_with_nothing_private_is_fedavg_and_with_all_local_only_bit_for_bit(uneven, weights):
-    none, everything, fedavg, local = (run(m, uneven, **MINIBATCH) for m in (
-        FedPer("none", weights), FedPer("all", weights), FedAvg(weights), LocalOnly()))  # fmt: skip
-    assert torch.equal(none.server["model"], fedavg.server["model"]) and none.final["up"] == fedavg.final["up"]
-    assert remembered(everything.memory)["head"] == remembered(local.memory)["personal"]
-    assert everything.final["down"] == everything.final["up"] == 0
-
-
 # ------------------------------------------------------------------ FedDist
 @pytest.mark.parametrize(("method", "mass"), [(FedDist(), None), (FedDist("n", epsilon=0.3), SIZES)])
 def test_feddist_by_hand(method, mass):
@@ -301,12 +285,6 @@ def test_no_split_before_min_round_nor_in_small_clusters():
     found, _ = rounds(CFL(**ALWAYS, min_size=5), tiny_fed(), rounds=2, **THREE_STEPS)
     assert [len(s["models"]) for s in found] == [1, 1]
     assert (CFL().eps1, CFL().eps2, CFL().min_round, CFL().min_size) == (0.4, 1.6, 21, 2)  # released: c_round > 20
-
-
-def test_cfl_that_never_splits_is_uniform_fedavg_bit_for_bit(uneven):
-    found, fedavg = (run(m, uneven, **MINIBATCH).server
-                     for m in (CFL(eps1=0, eps2=0, min_round=1, min_size=1), FedAvg("uniform")))  # fmt: skip
-    assert torch.equal(found["models"], fedavg["model"][None]) and not found["assign"].any()
 
 
 def vectors(n, dim=3):
@@ -732,14 +710,6 @@ def test_robust_by_hand():
         flip = int(server["assign"][0])
         assert (server["assign"] ^ flip).tolist() == kinds
         close(server["models"][[flip, 1 - flip]], models)
-
-
-# ------------------------------------------------------------------ CGPFL-like
-def test_cgpfl_like_is_lcfed_without_a_global_pull_and_with_the_full_cosine(uneven):
-    both = CGPFLLike(k=2, mu=0.3), LCFed(k=2, mu=0.3, lam=0.0, rank=None)
-    like, lcfed = (run(method, uneven, **MINIBATCH) for method in both)
-    assert bits(like.server) == bits(lcfed.server)
-    assert remembered(like.memory) == remembered(lcfed.memory)
 
 
 # ------------------------------------------------------------------ traffic

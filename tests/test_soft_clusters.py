@@ -3,22 +3,15 @@
 import numpy as np
 import pytest
 import torch
-from every import remembered
-from test_other_baselines import CLIENTS, MINIBATCH, N, average, close, tiny_fed
+from test_other_baselines import CLIENTS, N, close, tiny_fed
 from tiny import federation, network, run, simulation
 
 from cflkit.engine.memory import Memory
 from cflkit.engine.sgd import SGD
-from cflkit.methods import PACFL, FedAvg, FedEM, FedRC, FedSoft, LocalOnly
+from cflkit.methods import PACFL, FedEM, FedRC, FedSoft
 from cflkit.methods.pacfl import leading
 
 TWO_STEPS = {"local": SGD(0.5, epochs=2), "rounds": 3, "participation": 0.6}
-
-
-@pytest.fixture
-def uneven(ragged):
-    """Four clients of 2, 5, 13 and 22 real digits."""
-    return ragged(2, 5, 13, 22)
 
 
 def chances(w, x):
@@ -60,26 +53,6 @@ def test_who_never_took_part_in_a_mixture_takes_one_step_from_equal_shares(kind)
     close(served.shares, torch.stack(shares))
 
 
-@pytest.mark.parametrize("kind", [FedEM, FedRC])
-def test_one_component_is_fedavg(kind, uneven):
-    ours, fedavg = (run(method, uneven, **MINIBATCH).server for method in (kind(k=1), FedAvg()))
-    close(ours["models"][0], fedavg["model"])
-
-
-def test_the_e_and_m_step_of_shares_never_make_a_clients_images_less_likely():
-    method, memory = FedEM(k=3), Memory()
-    server = method.start(network(method, tiny_fed(), 0))
-    likely = []
-    for t in range(1, 9):
-        method.round(server, torch.arange(N), network(method, tiny_fed(), t))  # leaves nothing behind
-        rig = simulation(method, tiny_fed(), local=SGD(0.1, epochs=0))
-        method.round(server, torch.arange(N), rig.network(t, memory))
-        pi = np.stack([memory.get("shares", i) for i in range(N)])
-        p = [np.stack([np.exp(-surprise(w, *c)) for w in server["models"].numpy()]) for c in CLIENTS]
-        likely.append([np.log(share @ each).sum() for share, each in zip(pi, p, strict=True)])
-    assert (np.diff(likely, axis=0) >= -1e-12).all() and np.ptp(likely) > 1e-3
-
-
 def test_a_label_that_nobody_has_in_a_cluster_can_be_divided_by():
     only = [(np.array([[3, 0], [2, 1]]), np.array([0, 0]))] * 2  # nobody has label 1
     found = run(FedRC(k=2), federation(*only), rounds=2).server
@@ -104,14 +77,6 @@ def test_fedsoft_serves_by_what_a_client_said_and_asks_who_was_never_asked():
 
 def test_a_fedsoft_cluster_never_draws_nobody():
     assert len(FedSoft(draw=0.01).drawn(torch.ones(5), 0, network(FedSoft(), tiny_fed()))) == 1
-
-
-def test_fedsoft_without_pull_is_local_training_and_its_centre_the_mean(uneven):
-    ours = run(FedSoft(k=1, lam=0.0, draw=1.0), uneven, **MINIBATCH)
-    alone = run(LocalOnly(), uneven, **MINIBATCH)
-    assert remembered(ours.memory) == remembered(alone.memory)
-    last = simulation(LocalOnly(), uneven, **MINIBATCH).schedule[-1].tolist()
-    close(ours.server["models"][0], average([alone.memory.get("personal", i) for i in last]))
 
 
 # ------------------------------------------------------------------ PACFL
@@ -140,16 +105,6 @@ def test_by_label_pacfl_compares_directions_of_the_same_label():
     assert clusters(PACFL(beta=1.0, rank=1, angle="entry", subspace="label"), *same) == [0, 0]
     with pytest.raises(ValueError, match=r"^angle = 'first': must be sum or entry with subspace='label'$"):
         PACFL(subspace="label")
-
-
-def test_pacfl_is_fedavg_in_one_cluster_and_training_alone_in_as_many_as_clients(uneven):
-    together, fedavg = (run(method, uneven, **MINIBATCH) for method in (PACFL(beta=90.0), FedAvg()))
-    assert torch.equal(together.server["models"][0], fedavg.server["model"])
-    everybody = MINIBATCH | {"participation": 1.0}
-    apart, alone = (run(method, uneven, **everybody) for method in (PACFL(beta=0.0), LocalOnly()))
-    assert apart.server["assign"].tolist() == [0, 1, 2, 3]
-    for i in range(4):
-        close(apart.server["models"][i], alone.memory.get("personal", i))
 
 
 def test_a_round_of_pacfl_averages_each_cluster_by_images():

@@ -13,7 +13,7 @@ from torch import nn
 from cflkit.engine.memory import Memory
 from cflkit.engine.rows import Dense
 from cflkit.engine.sgd import SGD
-from cflkit.methods import Ditto, FedAvg, FedProx, OracleClusters, StoCFL
+from cflkit.methods import Ditto, FedAvg, OracleClusters, StoCFL
 from cflkit.methods.stocfl import alike, cosines, merged
 
 RULES = ["agglomerative", "union_find"]
@@ -89,21 +89,6 @@ def test_under_partial_participation_only_the_larger_rule_keeps_that_identity(fe
     known = larger[0]["assign"].ge(0).sum(), larger[1]["assign"].ge(0).sum()
     assert known[0] < known[1]  # somebody new came in round 2, and dragged the mean back to the start
     assert not torch.allclose(mean[1]["theta"][0], average[1]["model"], atol=1e-4)
-
-
-def test_with_a_pull_it_is_not_fedprox_and_with_one_step_fedavg(fed):
-    prox = run(FedProx(mu=0.5), fed, **PARTIAL).server["model"]
-    pulled = run(StoCFL(tau=-1, lam=0.5), fed, **PARTIAL).server
-    assert not torch.allclose(pulled["theta"][0], prox, atol=1e-5)
-    for lam in (0.05, 0.5, 10.0):
-        single = PARTIAL | ONE_STEP
-        server = run(StoCFL(tau=-1, lam=lam), fed, **single).server
-        assert torch.equal(server["theta"][0], run(FedAvg(), fed, **single).server["model"])
-
-
-def test_with_its_own_start_as_centre_it_is_fedprox(fed):
-    server = run(StoCFL(tau=-1, lam=0.5, prox_centre="theta_start"), fed, **PARTIAL).server
-    assert torch.equal(server["theta"][0], run(FedProx(mu=0.5), fed, **PARTIAL).server["model"])
 
 
 def test_fedavg_needs_no_pair_of_opposite_fingerprints():
