@@ -31,8 +31,6 @@ def test_unknown_names_are_answered_with_the_known_ones(fed, settings_of_a_run):
 
 
 # ---------------------------------------------------------------------- numbers
-
-
 @pytest.mark.parametrize(("line", "settings"), [
     ("batch_size = 0: must be an integer, 1 or more or None", {"batch_size": 0}),
     ("steps = 0: must be an integer, 1 or more or None", {"steps": 0}),

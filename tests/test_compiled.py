@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import example, given, reject, settings
 from hypothesis import strategies as st
-from tiny import Chunk, optimisers
+from tiny import Chunk, optimisers, told
 from torch import nn
 
 from cflkit import IFCA, models, simulate
@@ -24,7 +24,6 @@ from cflkit.engine.fast.compiled import Compiled, Kernels, library
 from cflkit.engine.fast.compiled.library import kernels_of
 from cflkit.engine.fast.plan import TILES, Conv, plan_of
 from cflkit.engine.local import Local
-from cflkit.engine.rows import Pick
 from cflkit.engine.sgd import SGD, Prox
 from cflkit.engine.trainer import Trainer, Work
 from cflkit.models.flat import Model
@@ -195,8 +194,6 @@ def test_another_forward_is_not_our_network():
 
 
 # ---------------------------------------------------------------------- fewer products
-
-
 @needs_llvm
 @given(st.sampled_from([(2, 3), (4, 3), (2, 5), (4, 5), (3, 2)]), st.data())
 def test_fewer_products_are_the_same_convolution(sizes, data):
@@ -511,8 +508,6 @@ def test_the_name_depends_on_everything(monkeypatch):
 
 
 # ---------------------------------------------------------------------- in the engine
-
-
 def flat(make, dtype=torch.float64):
     return Model(make, dtype, look=compiled.look)
 
@@ -543,11 +538,7 @@ def calls(monkeypatch):
 def test_clients_train_as_by_the_reference(data, net_shape, optimiser, sizes):
     model, chunk, m = flat(lambda: network(*net_shape, dtype=None)), Chunk(sizes, SMALL[1], CLASSES), len(sizes)
     table = torch.stack([model.init(k) for k in range(m)])
-    start = data.draw(st.sampled_from([table[0], table, Pick(table[:2], torch.arange(m) % min(m, 2))]))
-    spans = [None, model.head, slice(0, model.head.start)]
-    pulls = data.draw(st.lists(st.tuples(st.booleans(), st.sampled_from(spans)), max_size=2))
-    prox = [Prox(0.3 + k, start if same else model.init(50), span) for k, (same, span) in enumerate(pulls)]
-    shift = data.draw(st.sampled_from([None, table[0] / 10, table / 10]))
+    start, prox, shift = data.draw(told(model, m, model.head, slice(0, model.head.start)))
     sides = [Local(model, optimiser, seed=1, round=1, trainers=by) for by in ([Compiled(always=True)], [Trainer()])]
     ours, theirs = (side.sgd(start, chunk, prox, shift).dense() for side in sides)
     assert (ours - theirs).abs().max() <= 1e-12
@@ -633,8 +624,6 @@ def test_workers_chunks_and_a_break_change_no_bit(fed, tmp_path, calls):
 
 
 # ---------------------------------------------------------------------- without llvmlite
-
-
 @pytest.mark.parametrize(("module", "said"), [
     (None, "cannot be imported"), (SimpleNamespace(__version__="0.1", binding=None), "is 0.1, not 0.50.0"),
 ])  # fmt: skip

@@ -131,16 +131,6 @@ def test_hamming_distances_are_of_binary_codes():
     assert hamming(4).tolist() == [[0, 1, 1, 2], [1, 0, 2, 1], [1, 2, 0, 1], [2, 1, 1, 0]]
 
 
-def test_two_domains_at_the_papers_beta_are_one(float64):
-    """D = 2, beta = 1/2: whatever the distance, Eq. (6) halves both rows, and AV has two equal rows."""
-    net, x = network(domains=2, scatter=0.3), pictures()
-    net.A = adjacency(euclidean(net.graph[0].V), 0.5)
-    assert net.A.tolist() == [[0.5, 0.5], [0.5, 0.5]]
-    close(net(x, torch.zeros(9, dtype=torch.int64)), net(x, torch.ones(9, dtype=torch.int64)))
-    net.A = adjacency(euclidean(net.graph[0].V), 0.6)
-    assert (net(x, torch.zeros(9, dtype=torch.int64)) - net(x)).abs().max() > 1e-3
-
-
 def test_graph_convolutions_by_hand(float64):
     conv, A = nn.Conv2d(2, 3, 2), torch.rand(3, 3)
     q = 3 * 2 * 4 + 3
@@ -480,8 +470,6 @@ def test_without_residual_the_layers_own_weights_are_gone(mixed):
 
 
 # ------------------------------------------------------------------ what must hold of every method
-
-
 @pytest.mark.parametrize("gcn", ["full", "per_filter", "bottleneck"])
 def test_traffic_is_what_the_formula_says(mixed, gcn):
     """theta_a + D q + W + lambda + student both ways; A, and the teacher if new, down; D counts up."""

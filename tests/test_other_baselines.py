@@ -620,8 +620,6 @@ def test_a_newcomer_joins_the_group_that_moved_its_way_last():
 
 
 # ------------------------------------------------------------------ robust clustering
-
-
 @given(st.integers(1, 30), st.floats(0, 0.49), st.integers(0, 99))
 def test_trimmed_mean_is_scipys(n, trim, seed):
     points = np.random.default_rng(seed).normal(size=(n, 3))
@@ -764,8 +762,6 @@ def test_traffic_of_lenet_is_what_the_tables_say(pictures, method, start, down, 
 
 
 # ------------------------------------------------------------------ bad input
-
-
 def test_a_client_of_one_image_has_nothing_to_hold_out(ragged):
     with pytest.raises(ValueError, match=r"^images of the smallest client = 1: must be 2 or more, to hold"):
         simulation(FedFomo(), ragged(1, 5), local=SGD(0.1), model="mlp16")

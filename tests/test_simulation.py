@@ -131,8 +131,6 @@ def test_personal_models_are_scored_on_a_fixed_sample(fed, settings_of_a_run):
 
 
 # ---------------------------------------------------------------------- what may not change a result
-
-
 @pytest.mark.parametrize("variant", ["cfl", "cgpfl_like", "fesem", "fesem personal", "lcfed", "mdicfl"])
 def test_clusters_change_in_these_runs(variant, fed, settings_of_a_run):
     """A clustering that stands still would prove little in the tests that hold for every method."""

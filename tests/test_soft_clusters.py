@@ -94,15 +94,7 @@ def test_leading_directions_are_of_unit_length_and_empty_beyond_the_images():
     close(leading(images, 3).abs(), [[1, 0, 0], [0, 1, 0], [0, 0, 0]])
 
 
-def test_by_label_pacfl_compares_directions_of_the_same_label():
-    """Two clients see the same images under exchanged labels, which only directions by label tell apart."""
-    same = [(np.array([[4, 0], [0, 9]]), np.array(y)) for y in ([0, 1], [1, 0])]
-    assert clusters(PACFL(beta=1.0, rank=1, angle="sum"), *same) == [0, 0]
-    by_label = PACFL(beta=179.0, rank=1, angle="sum", subspace="label")
-    basis = run(by_label, federation(*same), rounds=0).server["basis"].abs()
-    close(basis, [np.eye(2), np.eye(2)[::-1]])  # a column a label
-    assert clusters(by_label, *same) == [0, 1]
-    assert clusters(PACFL(beta=1.0, rank=1, angle="entry", subspace="label"), *same) == [0, 0]
+def test_pacfl_by_label_needs_an_angle_for_every_label():
     with pytest.raises(ValueError, match=r"^angle = 'first': must be sum or entry with subspace='label'$"):
         PACFL(subspace="label")
 

@@ -119,8 +119,6 @@ def test_identical_clients_stay_apart_although_cosines_exceed_one_by_rounding(me
 
 
 # ------------------------------------------------------------------ lambda = 0, oracle
-
-
 def test_a_new_cluster_starts_where_theta_init_says(fed):
     how = PARTIAL | {"rounds": 2}
     for init, key in (("omega_0", "psi"), ("omega_t", "omega")):
@@ -144,8 +142,6 @@ def test_with_the_true_clusters_and_no_pull_it_is_fedavg_in_each(digits):
 
 
 # ------------------------------------------------------------------ clusters over rounds
-
-
 def naive(vectors: np.ndarray, tau: float) -> list[int]:
     """Best pair, merge, and again: everything recomputed from the vectors each time."""
     clusters = [[i] for i in range(len(vectors))]

@@ -9,7 +9,8 @@ from cflkit.data.federation import Federation, Samples
 from cflkit.engine.fast import trainers
 from cflkit.engine.local import Local
 from cflkit.engine.memory import Memory
-from cflkit.engine.sgd import SGD
+from cflkit.engine.rows import Pick
+from cflkit.engine.sgd import SGD, Prox
 from cflkit.engine.simulation import History, Simulation
 
 
@@ -125,6 +126,24 @@ optimisers = st.builds(
     st.sampled_from([0.0, 0.01]),
 )
 sizes = st.lists(st.integers(1, 9), min_size=1, max_size=4)
+
+
+@st.composite
+def told(draw, model, m, *layers):
+    """Where `m` clients start, what pulls them, and what shifts them.
+
+    Starts and anchors are one vector for all, one of each client or picked from a table, and an anchor may be the
+    start; pulls are on everything or on these layers.
+    """
+
+    def vectors(seed):
+        table = torch.stack([model.init(seed + i) for i in range(m)])
+        return draw(st.sampled_from([table[0], table, Pick(table, torch.arange(m).flip(0) // 2)]))
+
+    start = vectors(0)
+    pulls = draw(st.lists(st.tuples(st.booleans(), st.sampled_from([None, *layers])), max_size=2))
+    prox = [Prox(0.3 + k, start if same else vectors(10 * k + 10), span) for k, (same, span) in enumerate(pulls)]
+    return start, prox, draw(st.sampled_from([None, 0.01 * torch.stack([model.init(50 + i) for i in range(m)])]))
 
 
 # ------------------------------------------------------------------ softmax regression by hand
