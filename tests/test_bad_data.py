@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tiny import refused
 
 from cflkit import federation, images
 from cflkit.checks import parameters
@@ -171,12 +172,6 @@ FILES = [
 
 def digits(**more):
     return {"builder": "rotated", "images": "digits", "clients": 8} | more
-
-
-def refused(line, call, *args, **kwargs):
-    with pytest.raises(ValueError) as caught:
-        call(*args, **kwargs)
-    assert re.fullmatch(line, str(caught.value)), str(caught.value)
 
 
 @pytest.mark.parametrize("builder", MORE)

@@ -15,21 +15,16 @@ from cflkit.engine.sgd import SGD
 from cflkit.methods import FedAvg, LCFed
 from cflkit.methods.lcfed import closest, decompose, similarity_flops
 
-CLIENTS = [
+MORE = [
     (np.array([[3, 0], [0, 3]]), np.array([0, 1])),
     (np.array([[4, 1], [1, 3]]), np.array([0, 1])),
     (np.array([[3, 1], [0, 4]]), np.array([1, 0])),
-]
-SETTINGS = {"local": SGD(0.1, epochs=2, batch_size=10), "model": "mlp16"}
-
-
-MORE = [
-    *CLIENTS,
     (np.array([[5, 0], [0, 1]]), np.array([1, 0])),
     (np.array([[1, 1], [0, 5]]), np.array([1, 1])),
     (np.array([[2, 4]]), np.array([0])),
     (np.array([[4, 2], [2, 2]]), np.array([1, 0])),
 ]
+SETTINGS = {"local": SGD(0.1, epochs=2, batch_size=10), "model": "mlp16"}
 
 
 @pytest.mark.parametrize("average", ["all", "sampled"])

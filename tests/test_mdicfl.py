@@ -7,13 +7,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny import federation, regression, run, simulation, train
+from tiny import federation, run, simulation, train
 
 from cflkit.engine.memory import Memory
 from cflkit.engine.sgd import SGD
 from cflkit.methods import MDICFL, FedAvg, mdicfl
 from cflkit.methods.mdicfl import Generator, closest, probabilities
-from cflkit.models.flat import Model
 
 FEW = {"samples": 3, "search_steps": 5, "generator_steps": 5}
 CLIENTS = [
@@ -84,19 +83,6 @@ def test_traffic_of_both_settings(fed):
         assert row["up"] == 6 * p + 10 * len(new)  # also of those who have no image of class 0
     # K C distances down and one integer up; the client's present cluster comes along, since ties keep it
     assert (strong["down"], strong["up"]) == (12 * (p + 4 * 10 + 1), 12 * (p + 1))
-
-
-@given(st.integers(0, 10**6))
-def test_distances_lie_in_0_2_and_vanish_for_equal_models(seed):
-    torch.manual_seed(seed)
-    model = Model(regression())
-    theta, w = torch.randn(2, model.size).double(), 5 * torch.randn(3, model.size).double()
-    pseudo = torch.randn(2, 2, 4, 1, 1, 2).double()
-    d = MDICFL(k=2).distances(torch.cat([w, theta]), theta, pseudo, model)
-    assert d.shape == (5, 2, 2) and (d >= 0).all() and (d <= 2).all()
-    assert torch.equal(d[3, 0], torch.zeros(2).double()) and torch.equal(d[4, 1], torch.zeros(2).double())
-    direct = (probabilities(model, w[1], pseudo[0, 1]) - probabilities(model, theta[0], pseudo[0, 1])).abs()
-    assert d[1, 0, 1] == pytest.approx(float(direct.sum(1).mean()), abs=1e-12)
 
 
 @given(st.integers(0, 10**6), st.floats(0.1, 10))

@@ -1,6 +1,9 @@
 """Federations small enough to compute by hand, and softmax regression in plain NumPy to compute them with."""
 
+import re
+
 import numpy as np
+import pytest
 import torch
 from hypothesis import strategies as st
 from torch import nn
@@ -17,6 +20,14 @@ from cflkit.engine.simulation import History, Simulation
 def close(ours, theirs, atol=1e-12) -> None:
     """Equal but for rounding."""
     np.testing.assert_allclose(np.asarray(ours), np.asarray(theirs), rtol=0, atol=atol)
+
+
+def refused(line, call, *args, **kwargs) -> str:
+    """`call` raises a ValueError whose whole message is `line` (a regular expression, on one line)."""
+    with pytest.raises(ValueError) as caught:
+        call(*args, **kwargs)
+    assert re.fullmatch(line, str(caught.value)), str(caught.value)
+    return str(caught.value)
 
 
 def federation(*clients, cluster=None, classes=2, mean=0.0, scale=1.0) -> Federation:
