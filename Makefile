@@ -24,9 +24,10 @@ BUILD = build() { mkdir -p $(dir $(LOG)); $(FIXED) $(PY) -m cflkit pages || exit
     $(VENV)/bin/jupyter-book build . -q "$$@" >$(LOG) 2>&1 || \
     { tr -d '\033' <$(LOG) | sed 's/\[[0-9;]*m//g'; exit 1; }; }; build
 
-# Minutes long, none longer than `make test`. `.ci/run` rotates over this list; a target joins it once a whole run of it has
-# passed. To be run whole, and to join again: test-slow, test-mutants-rest.
-SLOW := test-mutants-methods check-refresh test-course
+# Minutes long, and how many on two cores where `make test` takes ten. `.ci/run` rotates over this list; a target joins it
+# once a whole run of it has passed. To be run whole: test-slow, test-killed, test-edges, test-parameters, test-mnist,
+# test-plain, test-mutants-rest.
+SLOW := test-mutants-methods:8 check-refresh:8 test-course:8
 
 export NO_COLOR := 1
 unexport FORCE_COLOR
@@ -35,7 +36,7 @@ MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 
 .PHONY: help env book test lint text unit notebooks pages refresh picture specimens steps playground bench gpu transfers \
-    course grade $(SLOW) test-slow test-fused test-mutants-rest test-mutants test-browser check-links \
+    course grade $(foreach each,$(SLOW),$(firstword $(subst :, ,$(each)))) test-slow test-fused test-mutants-rest test-mutants test-browser check-links \
     slow-targets clean
 
 help:  ## list the targets

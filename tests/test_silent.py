@@ -448,8 +448,6 @@ def test_the_same_picture_in_training_and_test_is_counted():
 
 
 # ---------------------------------------------------------------------- 6. threads
-
-
 @pytest.mark.parametrize("make", [mlp, DRAWING["functional dropout"]])
 def test_runs_side_by_side_are_those_one_after_the_other(make, fed):
     def run(seed):
