@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from itertools import product
 
 import charts
 import front
@@ -42,22 +43,22 @@ def test_every_federation_has_its_methods(situation, share):
 
 def test_every_dose_of_a_shift_has_its_methods_and_nothing_else_differs():
     every, builds = ledger.tables(), []
-    for shift in comparison.SHIFTS:
-        for strength in comparison.STRENGTHS:
-            table = every[f"dose-{shift}-{round(10 * strength):02d}"]
-            protocol = protocols.protocols()[table["protocol"]]
+    for data, shift in product(comparison.DATA, comparison.SHIFTS):
+        for strength, name in comparison.doses(data, shift).items():
+            table, protocol = every[name], protocols.protocols()[every[name]["protocol"]]
             assert protocol["federation"] | {"shift": shift, "strength": strength} == protocol["federation"]
             assert {row["label"] for row in table["rows"].values()} == set(protocol["methods"])
             assert ("oracle" in protocol["methods"]) == (shift != "shares")  # which has no groups
-            same = {k: v for k, v in protocol["federation"].items() if k not in ("shift", "strength")}
+            same = {k: v for k, v in protocol["federation"].items() if k not in ("images", "shift", "strength")}
             builds.append((same, protocol["local"], protocol["rounds"]))
-    assert all(build == builds[0] for build in builds)
+    assert all(build == builds[0] for build in builds) and len(builds) == 45
 
 
 def test_leads_are_drawn_beside_zero_with_their_intervals():
     gaps = {0.2: verdicts.Gap(3, -1.0, 0.5, 4.0), 1.0: verdicts.Gap(3, 4.0, 1.0, 4.0)}
-    figure, said = charts.doses({"turned": {"PACFL": gaps}, "renamed": {}})
-    assert charts.doses({"turned": {}}) is None and "turned, PACFL: -1.0 at 0.2, +4.0 at 1" in said
+    figure, said = charts.doses({"digits": {"turned": {"PACFL": gaps}}, "clothes": {"renamed": {"IFCA": gaps}}})
+    assert charts.doses({}) is None and "digits, turned, PACFL: -1.0 at 0.2, +4.0 at 1" in said
+    assert [axes.get_title() for axes in figure.axes] == ["turned", "renamed"]
     zero, line = figure.axes[0].lines[:2]
     assert set(zero.get_ydata()) == {0} and list(line.get_ydata()) == [-1, 4]
     bars = figure.axes[0].containers[0].lines[2][0].get_segments()

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from cflkit import federation
+from cflkit import federation, images
 from cflkit.data.builders import Dosed
 from cflkit.data.domains import rotate
 
@@ -30,7 +30,7 @@ def same(one, other, clients=range(12), ours=0):
                 assert torch.equal(x, y)
 
 
-@pytest.mark.parametrize("shift", ["rotation", "renamed", "concept"])
+@pytest.mark.parametrize("shift", ["rotation", "renamed", "concept", "corruption"])
 def test_without_strength_all_groups_draw_from_the_images_as_they_are(digits, shift):
     plain = federation.rotated(digits, degrees=(0,), clients=3, samples_per_client=24)
     found = made(digits, shift, 0)
@@ -63,6 +63,26 @@ def test_a_share_of_classes_is_swapped_or_turned_and_it_grows(digits):
         assert found.cluster.tolist() == ([0] * 12 if not first else [0] * 3 + [1] * 3 + [2] * 3 + [3] * 3)
 
 
+def test_images_are_noisy_blurred_or_pale_by_group_the_more_the_stronger():
+    """A thin line on 28 x 28 pixels has known noise, spread and contrast at full strength."""
+    x = torch.full((40, 1, 28, 28), 128, dtype=torch.uint8)
+    x[:, :, 14] = 168
+    lined = images.of(x, torch.arange(40) % 10, train=torch.arange(40) < 20)
+    plain, *half = (held(federation.dosed(lined, shift="corruption", strength=0.5, clients=4,
+                                          samples_per_client=4).test, g)[0].float() for g in range(4))  # fmt: skip
+    same, *full = (held(federation.dosed(lined, shift="corruption", strength=1, clients=4,
+                                         samples_per_client=4).test, g)[0].float() for g in range(4))  # fmt: skip
+    assert torch.equal(plain, same) and torch.equal(plain, x[20:].float())
+    for one, most in zip(half, full, strict=True):
+        assert (plain - one).abs().mean() < (plain - most).abs().mean() - 0.5
+    noise, blur, contrast = full
+    assert (half[0] - plain).std() == pytest.approx(0.2 * 255, rel=0.03)
+    assert not torch.equal(noise[0] - plain[0], noise[1] - plain[1])
+    # the middle of exp(-i^2 / 8), i = -6, ..., 6, that sums to one, times the line's 40 levels
+    assert blur[0, 0, 14, 14] == pytest.approx(128 + 40 * 0.1997, abs=1)
+    assert contrast[0, 0, 14, 14] - contrast[0, 0, 0, 0] == pytest.approx(0.15 * 40, abs=1)
+
+
 def test_label_shares_go_from_even_to_skewed(digits):
     """The mean distance of a client's shares from even ones."""
     off = [(made(digits, "shares", s).label_counts() / 24 - 0.1).abs().sum(1).mean() for s in STRENGTHS]
@@ -70,13 +90,13 @@ def test_label_shares_go_from_even_to_skewed(digits):
 
 
 def test_it_is_made_again_from_its_configuration_and_bad_options_get_one_line(digits):
-    for shift in ("rotation", "renamed", "concept", "shares"):
+    for shift in ("rotation", "renamed", "concept", "corruption", "shares"):
         found = made(digits, shift, 0.5)
         same(found, federation.build(found.config))
     for options, line in [
         ({"clients": 10}, "clients = 10: must be a multiple of the 4 groups"),
         ({"strength": 1.5}, r"strength = 1.5: must be a finite number, in \[0, 1\]"),
-        ({"shift": "noise"}, "shift = 'noise': must be one of rotation, renamed, concept, shares"),
+        ({"shift": "fog"}, "shift = 'fog': must be one of rotation, renamed, concept, corruption, shares"),
     ]:
         with pytest.raises(ValueError, match=f"^{line}$"):
             federation.dosed(digits, **{"shift": "rotation", "strength": 1, **MANY} | options)

@@ -20,6 +20,7 @@ from cflkit.workbook.show import canvas, plots
 PRINTED = {"marker": "D", "markersize": 8, "markerfacecolor": "none", "markeredgecolor": "#333333",
            "markeredgewidth": 1.3, "linestyle": "none"}  # fmt: skip
 BEHIND = "#c4c4c4"  # the other curves of a figure, there only to compare with
+DOSED = {"true groups": "--", "training alone": ":"}  # lines of the references in the benchmark's picture
 BEYOND = 20  # points from print after which a histogram has one bin
 Drawn = tuple[Figure, str] | None
 
@@ -135,30 +136,43 @@ def dots(title: str, rows: Sequence[Row], method: str) -> Drawn:
     return figure, f"{title}. {'; '.join(said)}."
 
 
-def doses(leads: Mapping[str, Mapping[str, Mapping[float, Gap]]]) -> Drawn:
-    """Draw leads over fine-tuned FedAvg by strength, with 95% intervals: a panel for each shift."""
-    if not any(leads.values()):
+def doses(leads: Mapping[str, Mapping[str, Mapping[str, Mapping[float, Gap]]]]) -> Drawn:
+    """Draw leads over fine-tuned FedAvg by strength, with 95% intervals: a column of panels for each shift.
+
+    `leads` are by row of panels, shift, method and strength. A row has a legend of its own.
+    """
+    if not leads:
         return None
-    figure, ((*axes,),) = canvas.subplots(1, len(leads), figsize=(9.4, 3.6), sharey=True)
-    said, known = [], {}
-    for ax, (title, rows) in zip(axes, leads.items(), strict=True):
-        ax.axhline(0, color="#333333", linewidth=1)
-        for number, (row, gaps) in enumerate(rows.items()):
-            colour, marker = canvas.look(row)
-            at = [strength + 0.02 * (number - len(rows) / 2) for strength in gaps]  # intervals beside each other
-            ends = np.array([gap.ends() for gap in gaps.values()])
-            mean = [gap.mean for gap in gaps.values()]
-            line = {"true groups": "--", "training alone": ":"}.get(row, "-")
-            known[row] = ax.errorbar(at, mean, np.abs(ends.T - mean), color=colour, marker=marker, linestyle=line,
-                                     linewidth=1.3, markersize=5, elinewidth=1, label=row)  # fmt: skip
-            each = (f"{gap.mean:+.1f} at {strength:g}" for strength, gap in gaps.items())
-            said.append(f"{title}, {row}: {', '.join(each)}")
-        ax.set(title=title, xlabel="strength", xlim=(0.1, 1.1), xticks=[0.2, 0.6, 1])
-        ax.set_yscale("symlog", linthresh=5)  # small leads stay visible beside large losses
-        ax.set_yticks(ticks := [-50, -20, -10, -5, 0, 5], [f"{tick:+d}" if tick else "0" for tick in ticks])
-        ax.set_ylim(bottom=-100)  # no lead is lower
-    axes[0].set_ylabel("points ahead of\nfine-tuned FedAvg")
-    figure.legend(handles=[*known.values()], loc="outside lower center", ncols=len(known))
+    shifts = list(dict.fromkeys(shift for row in leads.values() for shift in row))
+    figure = plt.figure(figsize=(9.6, 3.1 * len(leads)))
+    plt.close(figure)
+    said = []
+    for part, (title, row) in zip(np.atleast_1d(figure.subfigures(len(leads))), leads.items(), strict=True):
+        ((*axes,),) = part.subplots(1, len(shifts), squeeze=False, sharey=True)
+        known: dict[str, object] = {}
+        for ax, shift in zip(axes, shifts, strict=True):
+            if shift not in row:
+                ax.remove()
+                continue
+            ax.axhline(0, color="#333333", linewidth=1)
+            for number, (method, gaps) in enumerate(row[shift].items()):
+                colour, marker = canvas.look(method)
+                beside = 0.02 * (number - len(row[shift]) / 2)
+                ends = np.array([gap.ends() for gap in gaps.values()])
+                mean = [gap.mean for gap in gaps.values()]
+                line = DOSED.get(method, "-")
+                known[method] = ax.errorbar([strength + beside for strength in gaps], mean, np.abs(ends.T - mean),
+                                            color=colour, marker=marker, linestyle=line, label=method,
+                                            linewidth=1.3, markersize=4.5, elinewidth=1)  # fmt: skip
+                each = (f"{gap.mean:+.1f} at {strength:g}" for strength, gap in gaps.items())
+                said.append(f"{title}, {shift}, {method}: {', '.join(each)}")
+            ax.set_title(shift, fontsize="medium")
+            ax.set(xlabel="strength", xlim=(0.1, 1.1), xticks=[0.2, 0.6, 1], xticklabels=["0.2", "0.6", "1"])
+            ax.set_yscale("symlog", linthresh=5)  # small leads stay visible beside large losses
+            ax.set_yticks(ticks := [-50, -20, -10, -5, 0, 5], [f"{tick:+d}" if tick else "0" for tick in ticks])
+            ax.set_ylim(bottom=-100)  # no lead is lower
+        axes[0].set_ylabel(f"{title}\npoints ahead")
+        part.legend(handles=[*known.values()], loc="outside lower center", ncols=len(known))
     return figure, f"Points ahead of fine-tuned FedAvg. {'; '.join(said)}."
 
 

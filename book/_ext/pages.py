@@ -37,6 +37,7 @@ TEMPLATES = places.BOOK / "templates"
 BENCHMARKS = places.ROOT / "benchmarks" / "results"
 MISSING = "not yet measured"
 ACCURACY = "accuracy [%]"
+TRIED = "rotation", "renamed", "concept", "shares"  # shifts in which the benchmark's settings were chosen
 GROUPS = ["groups", "with_clusters", "with_labels"]  # what book/measure/groups.py measures
 MINUS = re.compile(r"(?<![\w`/.-])-(?=\d)")  # a hyphen that is a sign
 NUMBER = re.compile(r"[-+−]?[\d.,]+( ± [\d.]+)?%?|–|")
@@ -86,7 +87,7 @@ def environment(folder: Path, out: Path, benchmarks: Path = BENCHMARKS) -> jinja
         "chapters": CHAPTERS,
         "charts": charts,
         "corrections": schema.corrections,
-        "dose_shifts": [*comparison.SHIFTS.values()],
+        "dose_shifts": [comparison.SHIFTS[shift] for shift in TRIED],
         "left_out": schema.left_out,
         "image": partial(image, out=out),
         "kinds": evidence.KINDS,
@@ -396,28 +397,39 @@ def found_groups(folder: Path) -> Iterator[list]:
             yield [title, name, f"{groups:.1f}", f"{true:.2f}", f"{labels:.2f}"]
 
 
-def doses(folder: Path) -> dict[str, dict]:
-    """Give the leads over fine-tuned FedAvg by shift, as the benchmark's page calls it."""
-    return {title: comparison.leads(shift, folder) for shift, title in comparison.SHIFTS.items()}
+def doses(folder: Path) -> dict[str, dict[str, dict]]:
+    """Give the leads over fine-tuned FedAvg by row of the benchmark's picture, by shift and by method."""
+    found: dict[str, dict[str, dict]] = {}
+    for data in comparison.DATA:
+        for shift, title in comparison.SHIFTS.items():
+            for method, gaps in comparison.leads(data, shift, folder).items():
+                row = f"{data}, more methods" if method in comparison.LATER else data
+                found.setdefault(row, {}).setdefault(title, {})[method] = gaps
+    return found
 
 
-def tried(folder: Path) -> Iterator[list[str]]:
+def tried(data: str, folder: Path) -> Iterator[list[str]]:
     """Give the held-out accuracy of every setting that the benchmark has tried, in each shift and on the mean."""
-    for label, method in protocols.protocols()["dose_tune_rotation"]["methods"].items():
-        runs = [measured(f"dose_tune_{shift}", label, folder) for shift in comparison.SHIFTS]
+    begins = f"{comparison.DATA[data].replace('-', '_')}_tune"
+    models = {row["label"]: row.get("model", "") for row in schema.tables()["dose-rotation-02"]["rows"].values()}
+    for label, method in protocols.protocols()[f"{begins}_rotation"]["methods"].items():
+        runs = [measured(f"{begins}_{shift}", label, folder) for shift in TRIED]
         if all(runs):
-            found = [float(np.mean(run.percent())) for run in runs]
+            metric = "_".join(filter(None, (models[label.rpartition("-")[0]], "accuracy")))
+            found = [float(np.mean(run.percent(metric))) for run in runs]
             given = ", ".join(f"{key} = {value}" for key, value in method.items() if key != "name")
             yield [f"`{label}`", given, *(f"{value:.1f}" for value in [*found, np.mean(found)])]
 
 
 def unrun(folder: Path) -> Iterator[list[str]]:
-    """Count the benchmark's runs by shift, and what the others cost."""
-    for shift, title in comparison.SHIFTS.items():
-        names = [name for name in schema.tables() if name.startswith(f"dose-{shift}-")]
-        lacking = [run for name in names for run in ledger.missing(name, folder=folder)]
-        had = sum(len(ledger.recorded(name, folder=folder)) for name in names)
-        yield [title, f"{had} of {had + len(lacking)}", f"{sum(run.minutes for run in lacking) / 60:.1f}"]
+    """Count the benchmark's runs by data set and shift, and what the others cost."""
+    for data in comparison.DATA:
+        for shift, title in comparison.SHIFTS.items():
+            if names := comparison.doses(data, shift).values():
+                lacking = [run for name in names for run in ledger.missing(name, folder=folder)]
+                had = sum(len(ledger.recorded(name, folder=folder)) for name in names)
+                hours = sum(run.minutes for run in lacking) / 60
+                yield [f"{data}, {title}", f"{had} of {had + len(lacking)}", f"{hours:.1f}"]
 
 
 def tuned(protocol: str, folder: Path) -> Iterator[list[str]]:

@@ -239,6 +239,7 @@ class Dirichlet(Builder):
 
 
 GROUPS, SKEWED = 4, 0.1  # groups of clients; Dirichlet's alpha of label shares at full strength
+CORRUPTIONS = "noise", "blur", "contrast"  # of groups 1 to 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -251,6 +252,7 @@ class Dosed(Builder):
         What differs. "rotation": group g = 0, ..., 3 sees images turned by ``60 g strength`` degrees. "renamed":
         groups 1 to 3 exchange labels in pairs, each in pairs of its own, ``strength`` saying which share of the
         classes. "concept": group g sees that share of the classes, the first ones, turned by 90 g degrees.
+        "corruption": groups 1 to 3 see noise, blur and less contrast (:func:`~cflkit.data.domains.corrupt`).
         "shares": no groups; a client's label law is ``strength`` parts of Dir(0.1, ..., 0.1), the rest uniform.
     strength : float
         How much: at 0 all clients draw from one distribution, which is then the only true cluster.
@@ -258,7 +260,7 @@ class Dosed(Builder):
 
     name = "dosed"
     test: Literal["cluster", "all"] = "cluster"
-    shift: Literal["rotation", "renamed", "concept", "shares"]
+    shift: Literal["rotation", "renamed", "concept", "corruption", "shares"]
     strength: Unit
     clients: Count
     samples_per_client: Count
@@ -282,6 +284,8 @@ class Dosed(Builder):
         """Return what group `g` sees."""
         if self.shift == "rotation":
             return Domain(60 * g * self.strength)
+        if self.shift == "corruption":
+            return Domain(corruption=(CORRUPTIONS[g - 1], self.strength) if g and self.strength else None)
         if self.shift == "concept":
             turned = tuple(range(round(self.strength * classes)))
             return Domain(90 * g, turned=turned) if turned else Domain()

@@ -16,6 +16,7 @@ from cflkit.checks import require
 from cflkit.data.federation import Samples
 from cflkit.data.images import Images
 from cflkit.data.partition import Ids
+from cflkit.rng import generator
 
 
 @dataclass(frozen=True)
@@ -27,6 +28,7 @@ class Domain:
     labels: tuple[int, ...] | None = None  # the (old) labels it holds; None: all
     source: int | None = None  # the dataset it holds, where several were joined
     turned: tuple[int, ...] | None = None  # the (old) labels whose images are turned; None: all
+    corruption: tuple[str, float] | None = None  # what it does to them besides, of `corrupt`, and its strength
 
 
 def shift(images: Images, by: int) -> Domain:
@@ -41,12 +43,14 @@ class Atlas:
         self.images, self.domains, self.tag = images, domains, tag
         self.n, self.y = len(images.y), images.y.numpy()
         self.relabel = np.array([d.relabel or range(images.classes) for d in domains])
-        degrees = [[d.degrees % 360 if d.turned is None or y in d.turned else 0 for y in range(images.classes)]
-                   for d in domains]  # fmt: skip
-        self.angles, copy = np.unique(degrees, return_inverse=True)
-        self.copy = copy.reshape(len(domains), images.classes)  # which angle, by domain and label
+        turns = [[d.degrees % 360 if d.turned is None or y in d.turned else 0 for y in range(images.classes)]
+                 for d in domains]  # fmt: skip
+        views = [[(float(turn), *(d.corruption or ("", 0.0))) for turn in row]
+                 for d, row in zip(domains, turns, strict=True)]  # fmt: skip
+        self.views = sorted({view for row in views for view in row})
+        self.copy = np.array([[self.views.index(view) for view in row] for row in views])  # by domain and label
         height, width = images.x.shape[2:]
-        odd = [float(a) for a in self.angles if a % 180]
+        odd = sorted({turn for turn, *_ in self.views if turn % 180})
         fits = height == width or not odd
         require(fits, "degrees", odd, f"multiples of 180, as images are {height} x {width}")
         for domain in domains:
@@ -72,12 +76,11 @@ class Atlas:
         return [stock[self.labels(stock) == label] for label in np.unique(known)]
 
     def samples(self, sets: Sequence[Ids]) -> Samples:
-        """Make pixels, once for each (rotation, image) that occurs."""
+        """Make pixels, once for each (view, image) that occurs."""
         ids = np.concatenate(sets)
         domain, row = np.divmod(ids, self.n)
         shown, index = np.unique(self.copy[domain, self.y[row]] * self.n + row, return_inverse=True)
-        pool = [rotate(self.images.x[torch.from_numpy(shown[shown // self.n == c] % self.n)], float(angle))
-                for c, angle in enumerate(self.angles)]
+        pool = [self.seen(shown[shown // self.n == c] % self.n, *view) for c, view in enumerate(self.views)]
         tag = self.tag[row] if self.tag is not None else domain if len(self.domains) > 1 else None
         return Samples(
             torch.cat(pool),
@@ -87,6 +90,11 @@ class Atlas:
             None if tag is None else torch.from_numpy(tag),
         )
 
+    def seen(self, rows: np.ndarray, degrees: float, kind: str, strength: float) -> Tensor:
+        """Return images of the dataset, turned and corrupted."""
+        x = rotate(self.images.x[torch.from_numpy(rows)], degrees)
+        return corrupt(x, self.images.scale, kind, strength, rows) if kind and len(x) else x
+
 
 def rotate(x: Tensor, degrees: float) -> Tensor:
     """Rotate ``(n, C, H, W)`` anticlockwise: right angles exactly, others bilinearly with black corners."""
@@ -95,6 +103,23 @@ def rotate(x: Tensor, degrees: float) -> Tensor:
     from torchvision.transforms import InterpolationMode, functional  # costs seconds, so only here
 
     return functional.rotate(x, degrees, InterpolationMode.BILINEAR) if len(x) else x
+
+
+def corrupt(x: Tensor, scale: float, kind: str, strength: float, rows: np.ndarray) -> Tensor:
+    """Corrupt ``(n, C, H, W)`` at a strength in (0, 1] (Hendrycks and Dietterich 2019: noise, blur and contrast).
+
+    "noise" is Gaussian, its standard deviation 0.4 `strength` of the range; an image has the same wherever it is
+    dealt to, by its row. "blur" is Gaussian, of 2 `strength` pixels. "contrast" falls by 85% `strength`.
+    """
+    from torchvision.transforms import functional  # costs seconds, so only here
+
+    if kind == "blur":
+        return functional.gaussian_blur(x, [13, 13], [2 * strength] * 2)
+    if kind == "contrast":
+        return functional.adjust_contrast(x, 1 - 0.85 * strength)
+    drawn = np.stack([generator(0, int(row), "noise").standard_normal(x.shape[1:], np.float32) for row in rows])
+    noisy = x + torch.from_numpy(drawn) * (0.4 * strength * scale)
+    return noisy.round().clamp(0, scale).to(x.dtype)
 
 
 def join(sets: Sequence[Images], shape: Sequence[int], each: int = 1) -> tuple[Images, list[Domain]]:
