@@ -102,7 +102,7 @@ class Mine(FedAvg):
 """
 
 
-@pytest.mark.parametrize("method, networks", [("fedavg", 1), ("ifca", None), ("local", 4), ("fedem", 3), ("fedrc", 3)])
+@pytest.mark.parametrize("method, networks", [("fedavg", 1), ("ifca", None), ("local", 4), ("fedrc", 3)])
 def test_models_are_kept_beside_a_record(method, networks, toy, capsys):
     typed = ["simulate", method, *FREE[2:], "--keep-models"]
     assert console.main(typed) == console.main(typed) == 0

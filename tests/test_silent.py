@@ -243,7 +243,7 @@ WRONG = {
     "NumPy's noise": (hidden(lambda net, h: h * float(np.random.rand())), "by PyTorch alone"),
     "NumPy's weights": (having(Net, lambda net: net.a.bias.data.fill_(np.random.rand())), "by PyTorch alone"),
     "nothing to train": (having(Net, lambda net: net.requires_grad_(False)), "something to train"),
-    "weights of limited length in evaluation": (partial(Short, always=True), "its weights as they are in evaluation"),
+    "weights cut in evaluation": (partial(Short, always=True), "its weights as they are in evaluation"),
     "no derivative": (hidden(lambda net, h: h.detach().requires_grad_()), "a.weight"),
     "scripted": (lambda: torch.jit.script(nn.Sequential(nn.Flatten(), nn.Linear(16, 3))), ""),
     "raises": (hidden(lambda net, h: 1 / 0), "ZeroDivisionError"),

@@ -445,7 +445,7 @@ class Simulation(Checked):
         return server
 
     def _row(self, t: int, net: Network, history: History) -> dict:
-        """Measure one round: traffic always, clusters where the method has any, scores when due; keep the clusters."""
+        """Measure one round: traffic always, clusters where the method has any (kept, too), scores when due."""
         row = {"round": t, "down": net.down, "up": net.up}
         server, truth, n = history.server, self.federation.cluster, self.federation.clients
         after = self.method.assignment(server)

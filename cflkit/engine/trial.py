@@ -93,8 +93,8 @@ def fits(model: Model, x: Tensor, classes: int) -> None:
     Raises
     ------
     ValueError
-        If anything else comes out, images or weights are changed in place, or random numbers come from elsewhere than PyTorch
-        or are drawn in evaluation.
+        If anything else comes out, images are changed in place, or weights in evaluation, or random numbers come
+        from elsewhere than PyTorch or are drawn in evaluation.
     """
     make, allowed = model.make, f"a network that maps images {tuple(x.shape[1:])} to {classes} logits"
     for mode in ("training", "evaluation"):
@@ -117,7 +117,7 @@ def fits(model: Model, x: Tensor, classes: int) -> None:
 
 
 def _outputs(model: Model, x: Tensor, training: bool) -> tuple[object, bool, bool, bool]:
-    """What comes out for images; whether random numbers were drawn; whether images and weights stayed as they were."""
+    """What comes out for images; whether random numbers were drawn; whether images, and weights, stayed alike."""
     vector, given, device = model.init(0), x.clone(), model.device
     module = model.bound(vector).train(training)
     with drawing(device, 0), torch.no_grad():

@@ -83,8 +83,8 @@ def write(protocol: str, label: str, simulation: Simulation, history: History, f
 def keep_models(record: Path, history: History) -> None:
     """Write beside a record what serves its clients, or what they keep where nothing does, for ``torch.load``.
 
-    `models` are state dicts of K networks; `client` (N,) says which of them is whose, or (N, K) the share of each in
-    a mixture. `confusions` (N, C, C) have true labels as rows, and `groups` (T + 1, N) the cluster of each client
+    `models` are state dicts of K networks; `client` (N,) says which of them is whose, or (N, K) the shares in a
+    mixture. `confusions` (N, C, C) have true labels as rows, and `groups` (T + 1, N) the cluster of each client
     after each round, from round 0; -1 is none.
     """
     own = "accuracy" not in history.final  # as with training alone
