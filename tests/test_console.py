@@ -102,14 +102,20 @@ class Mine(FedAvg):
 """
 
 
-def test_models_are_kept_beside_a_record(toy, capsys):
-    assert console.main([*FREE, "--keep-models"]) == console.main([*FREE, "--keep-models"]) == 0
+@pytest.mark.parametrize("method, networks", [("fedavg", 1), ("ifca", None), ("local", 4), ("fedrc", 3)])
+def test_models_are_kept_beside_a_record(method, networks, toy, capsys):
+    typed = ["simulate", method, *FREE[2:], "--keep-models"]
+    assert console.main(typed) == console.main(typed) == 0
     assert capsys.readouterr().out.count("was there") == 1
     (file,) = (toy / "runs").rglob("*.pt")
     kept, record = torch.load(file), json.loads(file.with_suffix(".json").read_text())
-    assert len(kept["models"]) == len(set(kept["client"].tolist())) == 1
+    shares, groups = kept["client"], kept["groups"]
+    assert len(kept["models"]) == (networks or len(set(record["clients"]["cluster"])))
+    assert shares.sum(1).tolist() == pytest.approx([1] * 4) if shares.dim() == 2 else set(shares.tolist())
     hits = kept["confusions"].diagonal(0, 1, 2).sum(1) / kept["confusions"].sum((1, 2))
-    assert hits.mean().item() == pytest.approx(record["final"]["accuracy"], abs=1e-5)
+    score = "personal_accuracy" if method == "local" else "accuracy"
+    assert hits.mean().item() == pytest.approx(record["final"][score], abs=1e-5)
+    assert groups.shape == (2, 4) and groups[-1].tolist() == record["clients"].get("cluster", [-1] * 4)
 
 
 def test_a_method_of_ones_own_is_named_by_its_file(toy, capsys):

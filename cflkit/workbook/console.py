@@ -130,8 +130,8 @@ def parser() -> argparse.ArgumentParser:
     command.add_argument("--checkpoint", type=Path, metavar="FOLDER",
                          help="keep the run here, also when it has ended, to go on with more rounds")  # fmt: skip
     command.add_argument("--again", action="store_true", help="run again what has a record, and overwrite it")
-    command.add_argument("--keep-models", action="store_true", help="write the trained networks and their "
-                         "confusion matrices beside the record, as .pt")  # fmt: skip
+    command.add_argument("--keep-models", action="store_true", help="write the trained networks, "
+                         "confusion matrices and groups over rounds beside the record, as .pt")  # fmt: skip
     command = add("reproduce", _reproduce, "run what a table lacks, cheapest first", interrupted=GOES_ON)
     command.add_argument("table", help="a name from `cflkit results --ledger`")
     command.add_argument("--seeds", type=typed.seeds, help="such as 0-4 or 0,2; by default what the table wants")

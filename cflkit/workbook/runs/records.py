@@ -22,6 +22,7 @@ import torch
 
 from cflkit import __version__
 from cflkit.checks import require
+from cflkit.engine.rows import Mixed
 from cflkit.engine.simulation import History, Simulation
 from cflkit.workbook import places
 
@@ -80,18 +81,26 @@ def write(protocol: str, label: str, simulation: Simulation, history: History, f
 
 
 def keep_models(record: Path, history: History) -> None:
-    """Write beside a record what served its clients, for ``torch.load``.
+    """Write beside a record what serves its clients, or what they keep where nothing does, for ``torch.load``.
 
-    `models` are state dicts of the networks, `client` (m,) says which of them is whose, and `confusions` (m, C, C)
-    has true labels as rows.
+    `models` are state dicts of K networks; `client` (N,) says which of them is whose, or (N, K) the shares in a
+    mixture. `confusions` (N, C, C) have true labels as rows, and `groups` (T + 1, N) the cluster of each client
+    after each round, from round 0; -1 is none.
     """
-    served = history.models()
-    networks = list({id(network): network for network in served}.values())
-    place = {id(network): k for k, network in enumerate(networks)}
-    kept = {"models": [network.state_dict() for network in networks], "confusions": history.confusions(),
-            "client": [place[id(network)] for network in served]}  # fmt: skip
+    own = "accuracy" not in history.final  # as with training alone
+    found, run, none = history.run.table(history, personal=own), history.run, torch.tensor(-1, dtype=torch.int32)
+    if isinstance(found, Mixed):
+        used, client = range(len(found.table)), found.shares
+    else:
+        used, client = found.index.unique(return_inverse=True)
+    kept = {
+        "models": [run.model.bound(found.table[k].clone()).state_dict() for k in used],
+        "client": client,
+        "confusions": torch.from_numpy(history.confusions(personal=own)),
+        "groups": torch.stack([none.expand(len(found)) if now is None else now for now in history.groups]),
+    }
     with places.atomic_write(record.with_suffix(".pt")) as part:
-        torch.save({name: v if name == "models" else torch.as_tensor(v) for name, v in kept.items()}, part)
+        torch.save(kept, part)
 
 
 def parse(file: Path, parts: Iterable[str]) -> dict:
