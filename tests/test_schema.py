@@ -51,11 +51,10 @@ def test_the_real_files_are_as_declared():
     assert min(table["seeds"] for name, table in schema.tables().items() if name not in chosen) >= 3
     assert "_tune/" not in str(schema.claims())  # a choice of weights decides no claim
     for claim in chain.from_iterable(schema.claims().values()):
-        rules = {schema.kind_of(part) for part in claim.get("parts", {}).values()}
+        rules = {schema.sides(part)[0] for part in claim.get("parts", {}).values()}
         assert (claim.get("kind") == "print") == (rules == {"printed_more"}), claim["id"]
         assert ("ratio" not in rules) or claim.get("kind") == "arithmetic", claim["id"]
-    assert all(sum(claim.get("main", False) for claim in found) == 1 for found in schema.claims().values())
-    assert {one["claim"] for one in schema.corrections()} <= set(ids) and isinstance(schema.rules_since(), date)
+    assert {one["claim"] for one in schema.corrections()} <= set(ids)
 
 
 def test_a_whole_one_passes(folder):
@@ -135,7 +134,7 @@ MALFORMED = {
         ("parts.p.more", ["toy/a", "toy/c"], "p: label = 'c': must be one of a, b"),
         ("parts.p.more", ["toyy/a", "toy/b"], "protocol = 'toyy': .*the nearest is toy"),
         ("parts.p.more", ["toy/a/accurcy", "toy/b"], "p: metric = 'accurcy': .*the nearest is accuracy"),
-        ("parts.p.more", ["toy", "toy/b"], "p: label = '': must be one of a, b"),
+        ("parts.p.more", ["toy", "toy/b"], "parts, p: number = 'toy': must be one of n"),
         ("parts.p.within", 1, "parts, p: key = 'within': must be one of more, by, lead"),
         ("parts.p.by", "1", "parts, p: by = '1': must be a finite number"),
         ("parts.p", {"ratio": ["toy/a", "toy/b"]}, "parts, p: to = None: must be given"),

@@ -110,11 +110,6 @@ def runs(protocol: str, folder: Path = records.FOLDER) -> list[dict]:
     return _survey(protocol, folder, stamps(protocol, folder))[0]
 
 
-def cells(protocol: str, folder: Path = records.FOLDER) -> dict[tuple[str, str], dict[int, float]]:
-    """Last values by seed, for each label and metric of a protocol."""
-    return _cells(protocol, folder, stamps(protocol, folder))
-
-
 def problems(folder: Path = records.FOLDER) -> list[str]:
     """Say of each record that is left out which it is and why: damaged, or one of two of the same run."""
     return [line for name, state in _places(folder) for line in _survey(name, folder, state)[1]]
@@ -157,15 +152,6 @@ def _frame(folder: Path, places: tuple) -> "pd.DataFrame":
         rows += [(run["protocol"], run["label"], run["seed"], *score, *rest) for score in scores(run).items()]
     columns = ["protocol", "label", "seed", "metric", "value", "rounds", "diverged", "date"]
     return pd.DataFrame(rows, columns=columns)
-
-
-@cache
-def _cells(protocol: str, folder: Path, stamps: tuple) -> dict[tuple[str, str], dict[int, float]]:
-    found: dict[tuple[str, str], dict[int, float]] = defaultdict(dict)
-    for run in sorted(_survey(protocol, folder, stamps)[0], key=lambda run: run["seed"]):
-        for metric, value in scores(run).items():
-            found[run["label"], metric][run["seed"]] = value
-    return dict(found)
 
 
 @cache
