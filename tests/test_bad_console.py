@@ -95,7 +95,7 @@ BAD = {
     "run good.ipynb --seed 0": "parameter = 'seed': must be one of tau, rounds, update, bold",
     "simulate stocfll": "method = 'stocfll': must be one of",
     "simulate stocfl fedavg": "method = 'stocfl fedavg': must be one name",
-    "simulate stocfl --images mnits": "images = 'mnits': must be one of",
+    "simulate stocfl --images mnits": "name = 'mnits': must be one of",
     "simulate stocfl --images mnist": "run `cflkit data mnist`",
     "simulate stocfl --images missing.npz": "missing.npz: no such file",
     "simulate stocfl --on hybrid": "images = 'digits': must be two names or more, with commas between",

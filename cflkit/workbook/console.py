@@ -159,17 +159,15 @@ def _add_pool(arg, default: str) -> None:
 def _run(options) -> int:
     from cflkit.workbook.chapters import rerun
 
-    given, out = typed.lists(options.given), options.out or places.RUNS
-    require(options.seeds is None or "seed" not in given, "parameter", "seed", "given once")
-    if options.seeds and len(options.seeds) == 1:
-        given, options.seeds = given | {"seed": [str(options.seeds[0])]}, None
-    if options.seeds is None and all(len(texts) == 1 for texts in given.values()):
+    seeds = [("seed", ",".join(map(str, options.seeds)))] if options.seeds else []
+    given, out = typed.lists([*options.given, *seeds]), options.out or places.RUNS
+    if all(len(texts) == 1 for texts in given.values()):
         print(rerun.rerun(options.chapter, {name: text for name, (text,) in given.items()}, out))
         return 0
     from cflkit.workbook.chapters import sweep
 
     options.interrupted = GOES_ON
-    return _sweep(sweep.of_chapter(options.chapter, given, options.seeds, out), out, options)
+    return _sweep(sweep.of_chapter(options.chapter, given, out), out, options)
 
 
 def _simulate(options) -> int:
@@ -197,7 +195,6 @@ def _simulate(options) -> int:
 
 
 def _bases(options) -> list:
-    """The runs that are asked for, as they are before anything of them is changed."""
     from cflkit.engine.simulation import check_device
     from cflkit.workbook.runs import plans, protocols
 

@@ -28,7 +28,6 @@ def _of_table(name: str, out: Path, form: str) -> Iterator[str]:
 
 
 def _of_all(out: Path) -> Iterator[str]:
-    """What all tables lack, every claim with its verdict, and how many numbers are measured."""
     for name in ledger.tables():
         lacking = ledger.missing(name, folder=out)
         hours, gpu = sum(m.minutes for m in lacking) / 60, sum(m.gpu_minutes for m in lacking)

@@ -45,6 +45,5 @@ def of_simulation(method: str, builder: str) -> Iterator[str]:
 
 
 def _of(method: str, builder: str, part: str) -> list[str]:
-    """The parameters of one part of a run: default, and what is allowed."""
     takes = plans.accepted(method, builder).items()
     return [parameters.line(key, default, hint) for key, (where, hint, default) in takes if where == part]

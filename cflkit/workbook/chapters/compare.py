@@ -36,6 +36,11 @@ class Run:
     failed: bool = False  # whether a cell of the chapter failed
 
     @property
+    def label(self) -> str:
+        """What it is called by where it stands alone: its method."""
+        return name(self.file).partition("/")[2].partition(",")[0]
+
+    @property
     def diverged(self) -> list[str]:
         """The methods whose models have diverged by some round."""
         return [method for method, each in self.rounds.items()
@@ -60,11 +65,6 @@ def name(file: Path) -> str:
         return f"{file.parent.name}/{file.stem.rsplit('-', 2)[0]}"  # LABEL-DIGEST-sSEED
     changed = [part for part in file.parent.name.split(",") if not part.startswith("seed=")]
     return f"{file.parent.parent.name}/{','.join(changed) or 'default'}"
-
-
-def short(file: Path) -> str:
-    """What a run is called by where it stands alone: its method."""
-    return name(file).partition("/")[2].partition(",")[0]
 
 
 def find(names: Iterable[str], folders: Iterable[Path]) -> dict[str, list[Path]]:
@@ -102,11 +102,12 @@ def read(file: Path) -> Run:
 def load(found: Mapping[str, Iterable[Path]]) -> tuple[dict[str, list[Run]], list[str]]:
     """Read the runs of each name, in the order of their seeds; and give a line for each that cannot be read."""
     good, bad = {}, []
-    for name, file in ((name, file) for name, files in found.items() for file in files):
-        try:
-            good.setdefault(name, []).append(read(file))
-        except ValueError as error:
-            bad.append(f"left out: {error}")
+    for name, files in found.items():
+        for file in files:
+            try:
+                good.setdefault(name, []).append(read(file))
+            except ValueError as error:
+                bad.append(f"left out: {error}")
     return {name: sorted(runs, key=lambda run: run.seed) for name, runs in good.items()}, bad
 
 
@@ -138,12 +139,11 @@ def show(found: Groups, out: Path, metric: str, form: str) -> None:
 
 def show_one(record: Path) -> list[Path]:
     """Write the rounds of a record beside it, as CSV and as a learning curve; returns the two files."""
-    run, table, picture = read(record), record.with_suffix(".csv"), record.with_suffix(".png")
+    run, csv, png = read(record), record.with_suffix(".csv"), record.with_suffix(".png")
     (rows,) = run.rounds[""]
-    History(rounds=rows).to_csv(table)
-    y = "accuracy" if "accuracy" in rows[-1] else "personal_accuracy"
-    draw({short(record): [run]}, y, picture)
-    return [table, picture]
+    History(rounds=rows).to_csv(csv)
+    draw({run.label: [run]}, "accuracy" if "accuracy" in rows[-1] else "personal_accuracy", png)
+    return [csv, png]
 
 
 def head(groups: Groups, names: Iterable[str]) -> list[str]:
@@ -217,8 +217,8 @@ def written(frame: pd.DataFrame, form: str = "text") -> str:
     if form == "csv":
         return frame.to_csv(index=False).rstrip()
     if form == "latex":
-        table = frame.style.format(escape="latex", na_rep="–", precision=2).format_index(escape="latex", axis=1)
-        return table.hide(axis=0).to_latex(hrules=True).rstrip().replace("±", r"$\pm$")
+        table = frame.to_latex(index=False, escape=True, na_rep="–", float_format="{:.2f}".format)
+        return table.rstrip().replace("±", r"$\pm$")
     return frame.astype(object).where(frame.notna(), "–").to_string(index=False)
 
 

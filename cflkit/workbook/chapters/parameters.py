@@ -73,7 +73,6 @@ def line(name: str, default: object, hint: Any, help: str = "") -> str:
 
 
 def _hint(kind: type, help: str) -> Any:
-    """Read the limits at the end of a help text."""
     if interval := INTERVAL.search(help):
         require(kind in (int, float), "type", kind.__name__, "int or float, with an interval")
         left, low, high, right = interval.groups()

@@ -30,8 +30,8 @@ class Point(NamedTuple):
         return ", ".join(filter(None, [self.varying, f"seed {self.seed}"]))
 
 
-def of_chapter(name: str, given: Given, seeds: Sequence[int] | None, out: Path) -> list[Point]:
-    """Make a point of every combination of a chapter that compares methods; without `seeds` it has its own."""
+def of_chapter(name: str, given: Given, out: Path) -> list[Point]:
+    """Make a point of every combination of a chapter that compares methods."""
     path, points = notebooks.chapter(name).resolve(), []
     sources = [cell.source for cell in rerun.compares(path)]
     ok = "one that compares methods, in a cell tagged `comparison`, to be run for several values"
@@ -39,10 +39,9 @@ def of_chapter(name: str, given: Given, seeds: Sequence[int] | None, out: Path) 
     code = places.digest([str(path.parent), records.code(), *sources])  # no other code's numbers lie in this folder
     folder = out.resolve() / f"{path.stem}-{code}"
     for varying, one in _combinations(given):
-        for chosen in [one] if seeds is None else [one | {"seed": str(seed)} for seed in seeds]:
-            values = rerun.checked(path, chosen)
-            task = partial(rerun.demonstrate, path, values, folder / rerun.label(chosen) / "run.json")
-            points.append(Point(varying, values.get("seed", 0), task))
+        values = rerun.checked(path, one)
+        task = partial(rerun.demonstrate, path, values, folder / rerun.label(one) / "run.json")
+        points.append(Point(varying, values.get("seed", 0), task))
     return points
 
 
@@ -64,10 +63,10 @@ def of_plans(
 
 
 def _combinations(given: Given) -> Iterator[tuple[str, dict[str, str]]]:
-    """Every combination of values, and what varies in it."""
+    """Every combination of values, and what varies in it beside the seed."""
     for values in product(*given.values()):
         one = dict(zip(given, values, strict=True))
-        yield ", ".join(f"{name}={text}" for name, text in one.items() if len(given[name]) > 1), one
+        yield ", ".join(f"{name}={one[name]}" for name in given if len(given[name]) > 1 and name != "seed"), one
 
 
 def store(points: Sequence[Point], files: Mapping[str, Path], out: Path) -> list[Path]:
@@ -78,7 +77,8 @@ def store(points: Sequence[Point], files: Mapping[str, Path], out: Path) -> list
     groups: dict[str, list[compare.Run]] = {}
     for point in points:
         if (file := files.get(str(point))) is not None:
-            groups.setdefault(point.varying or compare.short(file), []).append(compare.read(file))
+            one = compare.read(file)
+            groups.setdefault(point.varying or one.label, []).append(one)
     table = compare.summary(groups)
     print(compare.written(compare.cells(table)))
     for one in (one for runs in groups.values() for one in runs if one.diverged):

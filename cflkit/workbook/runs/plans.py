@@ -22,7 +22,6 @@ from cflkit.models import networks
 from cflkit.workbook import places, strict
 from cflkit.workbook.runs import typed
 
-PACKED = ("femnist", "sign", "svhn_sample")  # data sets that are read from a .npz of that name
 MADE = {("oracle", "cluster"), ("mdicfl", "truth"), ("mdicfl", "real")}  # from the federation, never typed
 
 
@@ -91,8 +90,6 @@ class Plan:
         fed = dict(self.federation)
         builder, pictures, validating = (fed.pop(name, None) for name in ("builder", "images", "validating"))
         known(BUILDERS, builder, "builder")
-        for name in self.images if not str(pictures).endswith(".npz") else ():  # a file is read later
-            known([*images.names(), *PACKED], name, "images")
         distinct("images", pictures, self.images)
         declared("validating", validating or False, bool)
         ok = not validating or fed.get("validation_fraction") is not None

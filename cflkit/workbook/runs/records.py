@@ -88,10 +88,9 @@ def keep_models(record: Path, history: "History") -> None:
     import torch
 
     served = history.models()
-    networks = list({id(network): network for network in served}.values())
-    place = {id(network): k for k, network in enumerate(networks)}
-    kept = {"models": [network.state_dict() for network in networks], "confusions": history.confusions(),
-            "client": [place[id(network)] for network in served]}  # fmt: skip
+    networks = {id(network): network.state_dict() for network in served}
+    kept = {"models": [*networks.values()], "confusions": history.confusions(),
+            "client": [[*networks].index(id(network)) for network in served]}  # fmt: skip
     with places.atomic_write(record.with_suffix(".pt")) as part:
         torch.save({name: v if name == "models" else torch.as_tensor(v) for name, v in kept.items()}, part)
 
