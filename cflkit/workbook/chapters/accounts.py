@@ -36,6 +36,9 @@ def _of_all(out: Path) -> Iterator[str]:
         yield f"{paper}: " + ", ".join(f"{count} {word}" for word, count in words.items())
         for claim, verdict in ledger.verdicts(paper, out):
             yield f"  {claim['id']:26} {verdict.word:7} {verdict.reason}"
+            for part in (part for part in verdict.findings if part.n):
+                number = f"{part.mean:+.2f} [{part.low:+.2f}, {part.high:+.2f}]" if part.low is not None else ""
+                yield f"    {part.word:6} {part.n} seeds {number} {part.what}"
     total = ledger.totals(out)
     firm = f"{total['firm']} with three seeds and a baseline near print"
     rest = f"{total['runnable']} can be run, {total['left out']} not here"
