@@ -16,7 +16,8 @@ NOTEBOOKS = $(wildcard book/*.ipynb)
 # The same environment for every check, so that printed numbers can be compared digit by digit.
 FIXED := OMP_NUM_THREADS=1 TQDM_DISABLE=1 PYTHONHASHSEED=0 PYTHONDONTWRITEBYTECODE=1
 PYTEST = $(FIXED) $(PY) -m pytest --color=no
-TEXT = $(PY) -m jupytext -q $(NOTEBOOKS) --to
+TEXT = text() { rm -rf $$1 && $(PY) -m jupytext -q $(NOTEBOOKS) --to ../$$1//md:myst && \
+    $(PY) -m cflkit results --ledger >$$1/ledger.txt; }; text
 REFRESH = xargs -P $(JOBS) -n 1 $(PY) -m cflkit refresh
 # Jupyter Book is talkative, and in colour: what it says goes to a log, shown only when it fails.
 LOG := build/book.log
@@ -24,9 +25,10 @@ BUILD = build() { mkdir -p $(dir $(LOG)); $(FIXED) $(PY) -m cflkit pages || exit
     $(VENV)/bin/jupyter-book build . -q "$$@" >$(LOG) 2>&1 || \
     { tr -d '\033' <$(LOG) | sed 's/\[[0-9;]*m//g'; exit 1; }; }; build
 
-# Minutes long, none longer than `make test`. `.ci/run` rotates over this list; a target joins it once a whole run of it has
-# passed. To be run whole, and to join again: test-slow, test-mutants-rest.
-SLOW := test-mutants-methods check-refresh test-course
+# Minutes long, and how many on two cores where `make test` takes ten. `.ci/run` rotates over this list; a target joins it
+# once a whole run of it has passed. To be run whole: test-slow, test-killed, test-edges, test-parameters, test-mnist,
+# test-plain, test-mutants-rest.
+SLOW := test-mutants-methods:8 check-refresh:8 test-course:8
 
 export NO_COLOR := 1
 unexport FORCE_COLOR
@@ -35,7 +37,7 @@ MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 
 .PHONY: help env book test lint text unit notebooks pages refresh picture specimens steps playground bench gpu transfers \
-    course grade $(SLOW) test-slow test-fused test-mutants-rest test-mutants test-browser check-links \
+    course grade $(foreach each,$(SLOW),$(firstword $(subst :, ,$(each)))) test-slow test-fused test-mutants-rest test-mutants test-browser check-links \
     slow-targets clean
 
 help:  ## list the targets
@@ -68,12 +70,12 @@ test: lint unit  ## every check: style, unit tests, notebooks, pages
 lint: env  ## style of code and notebooks
 	@echo "== style"
 	@$(PY) -m ruff check -q --output-format concise .
-	@rm -rf build/text && $(TEXT) ../build/text//md:myst && diff -qr build/text book/text \
-	    || { echo "book/text is not what the notebooks say: run make text"; exit 1; }
+	@$(TEXT) build/text && diff -r build/text book/text \
+	    || { echo "book/text is not what the notebooks and records say: run make text, and read the changes"; exit 1; }
 	@echo "clean"
 
-text: env  ## write every notebook's text and code to book/text, where a change can be reviewed
-	@rm -rf book/text && $(TEXT) text//md:myst
+text: env  ## write all notebooks' text and code, and the ledger, to book/text, where a change can be reviewed
+	@$(TEXT) book/text
 
 unit: env  ## the fast unit tests
 	@echo "== unit tests"

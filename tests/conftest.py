@@ -102,6 +102,12 @@ def ragged(digits):
     return lambda *sizes: _ragged(digits, sizes)
 
 
+@pytest.fixture
+def uneven(ragged):
+    """Four clients of 2, 5, 13 and 22 real digits."""
+    return ragged(2, 5, 13, 22)
+
+
 @pytest.fixture(scope="session")
 def pictures():
     """Ten clients of two 28 x 28 pictures each."""

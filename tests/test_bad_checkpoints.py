@@ -1,27 +1,29 @@
-"""Damaged checkpoints, one by one: a line that names the file and says what to do, and nothing is run."""
+"""Damaged checkpoints and those of other runs: a line that names the file and what is wrong, and nothing is run."""
 
 import errno
-import re
 import shutil
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
+from tiny import refused
 
 from cflkit import federation, images
 from cflkit.engine.memory import writing
 from cflkit.engine.sgd import SGD
 from cflkit.engine.simulation import simulate
-from cflkit.methods import Ditto
+from cflkit.methods import Ditto, StoCFL
 
-SETTINGS = {"model": "mlp8", "local": SGD(0.1), "rounds": 2, "personal_clients": 0, "progress": False}
+SETTINGS = {"model": "mlp8", "local": SGD(0.1, batch_size=10), "rounds": 2, "participation": 0.5,
+            "personal_clients": 0, "progress": False}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     """The checkpoint of a run, and its federation."""
-    fed = federation.rotated(images.load("digits"), clients=4, samples_per_client=12)
+    fed = federation.rotated(images.load("digits"), clients=12, samples_per_client=12)
     folder = tmp_path_factory.mktemp("whole")
     simulate(Ditto(), fed, checkpoint=folder, **SETTINGS)
     return folder, fed
@@ -98,13 +100,13 @@ ROWS = {
 
 @pytest.mark.parametrize("damage", STATE)
 def test_a_damaged_state(damage, whole, idle, tmp_path):
-    refused(STATE[damage], whole, tmp_path, r"checkpoint = '.*state\.pt': must be a whole checkpoint; delete .*")
+    damaged(STATE[damage], whole, tmp_path, r"checkpoint = '.*state\.pt': must be a whole checkpoint; delete .*")
 
 
 @pytest.mark.parametrize("damage", ROWS)
 def test_a_damaged_row(damage, whole, idle, tmp_path):
-    line = r"memory = '.*personal-\d-\d\.npz': must be the whole row of its client; delete its checkpoint .*"
-    refused(ROWS[damage], whole, tmp_path, line)
+    line = r"memory = '.*personal-\d+-\d\.npz': must be the whole row of its client; delete its checkpoint .*"
+    damaged(ROWS[damage], whole, tmp_path, line)
 
 
 @pytest.fixture
@@ -114,13 +116,11 @@ def idle(monkeypatch):
         monkeypatch.setattr(Ditto, part, lambda *_: pytest.fail("a damaged run was begun anew, or gone on with"))
 
 
-def refused(damage, whole, folder, line):
+def damaged(damage, whole, folder, line):
     kept, fed = whole
     shutil.copytree(kept, folder, dirs_exist_ok=True)
     damage(folder)
-    with pytest.raises(ValueError) as caught:
-        simulate(Ditto(), fed, checkpoint=folder, **SETTINGS | {"rounds": 3})
-    assert re.fullmatch(line, str(caught.value)), str(caught.value)
+    refused(line, simulate, Ditto(), fed, checkpoint=folder, **SETTINGS | {"rounds": 3})
 
 
 def test_a_full_disk_is_called_so_with_the_files_name_and_what_was_there_stays(whole, tmp_path):
@@ -154,3 +154,51 @@ def test_what_hides_a_full_disk_is_looked_behind(tmp_path):
         raise RuntimeError("another")
     with pytest.raises(FileNotFoundError, match=r"b'$"), writing(Path("a.npz")):
         open(tmp_path / "b").close()
+
+
+# ---------------------------------------------------------------------- whole, and of another run
+@pytest.mark.parametrize(("changed", "what"), [
+    ({"method": Ditto(lam=0.1)}, "method"),
+    ({"method": StoCFL()}, "method"),
+    ({"local": SGD(0.2, batch_size=10)}, "local"),
+    ({"model": "mlp4"}, "model"),
+    ({"participation": 0.6}, "participation"),
+    ({"dtype": "float32"}, "dtype"),
+    ({"trainer": "stacked"}, "trainer"),
+    ({"chunk": 7}, "chunk"),
+    ({"evaluate_every": 2}, "evaluate_every"),
+    ({"personal_clients": 5}, "personal"),
+    ({"arrival": torch.ones(12, dtype=torch.int64)}, "arrival"),
+    ({"federation": "smaller"}, "federation"),
+    ({"federation": "relabelled"}, "federation"),
+    ({"federation": "mirrored"}, "images"),
+    ({"federation": "regrouped"}, "images"),
+])  # fmt: skip
+def test_a_checkpoint_of_another_configuration(changed, what, whole):
+    folder, fed = whole
+    call = {"method": Ditto(), "federation": fed, **SETTINGS, **changed}
+    if changed.get("federation") == "smaller":
+        call["federation"] = fed.subset(range(11))
+    elif changed.get("federation") == "relabelled":
+        call["federation"] = replace(fed, train=replace(fed.train, y=(fed.train.y + 1) % 10))
+    elif changed.get("federation") == "mirrored":  # the sum of all pixels stays
+        call["federation"] = replace(fed, train=replace(fed.train, pool=fed.train.pool.flip(3)))
+    elif changed.get("federation") == "regrouped":
+        call["federation"] = replace(fed, cluster=fed.cluster.flip(0))
+    line = rf"checkpoint = '.*state\.pt': must be of this configuration; {what}[\w.]* was .* and is now .*"
+    refused(line, simulate, call.pop("method"), call.pop("federation"), checkpoint=folder, **call)
+
+
+def test_fewer_rounds_than_are_done(whole):
+    folder, fed = whole
+    refused(r"rounds = 1: must be at least the 2 that the checkpoint .*state\.pt holds",
+            simulate, Ditto(), fed, checkpoint=folder, **SETTINGS | {"rounds": 1})  # fmt: skip
+
+
+def test_more_rounds_may_not_change_who_is_unseen(whole, tmp_path):
+    _, fed = whole
+    arrival = torch.tensor([1] * 10 + [2, 4])
+    simulate(Ditto(), fed, checkpoint=tmp_path, **SETTINGS, arrival=arrival)
+    simulate(Ditto(), fed, checkpoint=tmp_path, **SETTINGS | {"rounds": 3}, arrival=arrival)  # the last still waits
+    refused(r"rounds = 4: must be 3, as in the checkpoint .*state\.pt: who arrives later counts as unseen .*",
+            simulate, Ditto(), fed, checkpoint=tmp_path, **SETTINGS | {"rounds": 4}, arrival=arrival)  # fmt: skip

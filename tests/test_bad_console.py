@@ -95,7 +95,7 @@ BAD = {
     "run good.ipynb --seed 0": "parameter = 'seed': must be one of tau, rounds, update, bold",
     "simulate stocfll": "method = 'stocfll': must be one of",
     "simulate stocfl fedavg": "method = 'stocfl fedavg': must be one name",
-    "simulate stocfl --images mnits": "images = 'mnits': must be one of",
+    "simulate stocfl --images mnits": "name = 'mnits': must be one of",
     "simulate stocfl --images mnist": "run `cflkit data mnist`",
     "simulate stocfl --images missing.npz": "missing.npz: no such file",
     "simulate stocfl --on hybrid": "images = 'digits': must be two names or more, with commas between",
@@ -167,7 +167,7 @@ def test_a_missing_package_is_one_line(folder, capsys, monkeypatch):
     assert "papermill" in (error := capsys.readouterr().err) and error.count("\n") == 1
     monkeypatch.setitem(sys.modules, "distributed", None)
     assert console.main(["simulate", "fedavg", "--seeds", "0-1", "--dask", "tcp://127.0.0.1:1"]) == 2
-    assert capsys.readouterr().err == "cflkit: dask is not installed: pip install 'cflkit[cluster]'\n"
+    assert "dask is not installed" in (error := capsys.readouterr().err) and error.count("\n") == 1
 
 
 def test_without_the_book_every_command_works_or_says_what_it_misses(tmp_path):

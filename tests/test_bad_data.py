@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from tiny import refused
 
 from cflkit import federation, images
 from cflkit.checks import parameters
@@ -47,18 +48,15 @@ MORE = {
 
 #: (builder, options, the line); what is not named is right, as `test_what_the_table_changes_is_right` shows
 OPTIONS = [
-    ("rotated", {"clients": 0}, "clients = 0: must be an integer, .*"),
     ("rotated", {"clients": 6}, "clients = 6: must be a multiple of the 4 clusters, .*"),
     ("rotated", {"clients": [2, 2]}, r"clients = \(2, 2\): must be 4 counts of at least 1"),
     ("rotated", {"clients": 400}, "clients = 100: must be at most 30, as 100 clients share 30 images"),
-    ("rotated", {"samples_per_client": 0}, "samples_per_client = 0: must be an integer, .*"),
     ("rotated", {"samples_per_client": 31}, "samples_per_client = 31: must be at most 30, .*"),
     ("rotated", {"samples_per_client": 2, "test": "own"}, "samples_per_client = 2: must be enough .*"),
     ("rotated", {"groups": [[0, 10]], "clients": 4}, r"labels = \[10\]: must be in 0..9"),
     ("rotated", {"alpha": 0, "samples_per_client": 5}, r"alpha = 0: must be .*, in \[1e-06, 1e\+06\] .*"),
     ("rotated", {"alpha": 1}, "samples_per_client = None: must be given when alpha or overlap is"),
     ("rotated", {"overlap": True, "samples_per_client": 5, "test": "own"}, "test = 'own': must be .*"),
-    ("rotated", {"seed": -1}, "seed = -1: must be an integer, 0 or more"),
     ("rotated", {"degrees": (0, 90, 360)}, r"degrees = \(0, 90, 360\): must be all different, or two .*"),
     ("shifted", {"shifts": (0, 10)}, r"shifts = \(0, 10\): must be all different, or two .*"),
     ("pathological", {"groups": ((0, 1), (1, 0))}, r"groups = \(\(0, 1\), \(1, 0\)\): must be all different, .*"),
@@ -68,8 +66,6 @@ OPTIONS = [
     ("rotated", {"mean": (1e300,)}, r"mean = \(1e\+300,\): must be at most 1e\+30, so that single .*"),
     ("rotated", {"std": 1e-300}, "std = 1e-300: must be a finite number, 1e-06 or more or .*"),
     ("mixed", {"degrees": (0, 0)}, r"degrees = \(0, 0\): must be all different, or two true clusters would be one"),
-    ("rotated", {"test_fraction": 0}, r"test_fraction = 0: must be a finite number, in \(0, 1\)"),
-    ("rotated", {"validation_fraction": 0}, "validation_fraction = 0: must be .*"),
     ("rotated", {"pooled": True}, "test = 'cluster': must be 'own' when pooled"),
     ("rotated", {"mean": (0.1, 0.2)}, r"mean = \(0.1, 0.2\): must be one number, or 1, one per channel"),
     ("rotated", {"client": 4}, r"option = 'client': must be one of .* \(the nearest is clients\)"),
@@ -83,7 +79,6 @@ OPTIONS = [
     ("mixed", {"samples_per_client": 61}, "samples_per_client = 61: must be at most 60, .*"),
     ("pathological_n", {"labels_per_client": 11}, "labels_per_client = 11: must be in 1..10"),
     ("pathological_n", {"clients": 4}, "clients = 4: must be at least 10 / labels_per_client, .*"),
-    ("dirichlet", {"alpha": -1}, "alpha = -1: must be .*"),
     ("dirichlet", {"min_samples": 40}, "min_samples = 40: must be less, or alpha above 5, or clients below 2: .*"),
     ("dirichlet", {"convention": "total"}, "samples_per_client = None: must be given, unless .*"),
     ("dirichlet", {"samples_per_client": 5}, "samples_per_client = 5: must be given, unless .*"),
@@ -167,9 +162,7 @@ FILES = [
     ({"classes": np.array("ten")}, {}, "classes = 'ten': must be an integer, 1 or more"),
     ({"x": None}, {}, r".*: arrays = \['train', 'y'\]: must be x, y, train.*; x is missing"),
     ({"x": x[:, 0]}, {}, r".*: x.shape = \(5, 4\): must be \(n, H, W\) or \(n, H, W, 3\)"),
-    ({"x": np.full((5, 4, 4), -0.1)}, {}, r".*: x = \[-0.1\]: must be in \[0, 1\] for float64 pixels.*"),
     ({"x": x[:0], "y": y[:0], "train": train[:0]}, {}, "own: x.shape = .*: must be .* n > 0"),
-    ({"y": y[:4]}, {}, r".*: y = 'int64\[4\]': must be 5 integers"),
     ({"train": y}, {}, r".*: train = 'int64\[5\]': must be 5 booleans"),
     ({"user": y[:3]}, {}, r".*: user = 'int64\[3\]': must be 5 integers"),
     ({"cluster": y[:3]}, {}, r".*: cluster = 'int64\[3\]': must be 5 integers"),
@@ -179,12 +172,6 @@ FILES = [
 
 def digits(**more):
     return {"builder": "rotated", "images": "digits", "clients": 8} | more
-
-
-def refused(line, call, *args, **kwargs):
-    with pytest.raises(ValueError) as caught:
-        call(*args, **kwargs)
-    assert re.fullmatch(line, str(caught.value)), str(caught.value)
 
 
 @pytest.mark.parametrize("builder", MORE)

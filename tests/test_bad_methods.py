@@ -7,30 +7,20 @@ from cflkit import methods
 from cflkit.checks import parameters
 
 EVERY = [(name, parameter) for name, kind in methods.METHODS.items() for parameter in parameters(kind)]
-#: (method, parameter, the first number beyond, the last that is allowed)
-EDGES = [
-    ("fedprox", "mu", -1e-9, 0), ("ditto", "lam", -1e-9, 0), ("ifca", "k", 0, 1),
-    ("scaffold", "lr_server", 0, 1e-9), ("feddane", "mu", -1e-9, 0),
-    ("feddist", "epsilon", -1e-9, 0), ("feddist", "epsilon", 1.5, 1),
-    ("cfl", "eps1", -0.1, 0), ("cfl", "eps2", -1, 0), ("cfl", "min_round", -1, 0), ("cfl", "min_size", 0, 1),
-    ("fedfomo", "models", -1, 0), ("fedfomo", "holdout", 0, 1e-9), ("fedfomo", "holdout", 1.0, 0.999),
-    ("fedfomo", "epsilon", 2, 1), ("fedfomo", "epsilon", -1e-9, 0), ("fedfomo", "decay", -0.1, 0),
-    ("fedgroup", "k", 0, 1), ("fedgroup", "pretrain", 0, 1), ("fedgroup", "pretrain_epochs", 0, 1),
-    ("robust", "k", 0, 1), ("robust", "trim", -1e-9, 0), ("robust", "trim", 0.5, 0.499),
-    ("robust", "iterations", 0, 1),
-    ("cgpfl_like", "k", 0, 1), ("cgpfl_like", "mu", -1, 0),
-    ("stocfl", "tau", 1.5, 1), ("stocfl", "tau", -1.1, -1), ("stocfl", "lam", -1, 0),
-    ("stocfl", "fingerprint_epochs", 0, 1), ("fesem", "k", 0, 1), ("fesem", "lam", -1e-9, 0),
-    ("mdicfl", "k", 0, 1), ("mdicfl", "samples", 0, 1), ("mdicfl", "prior_weight", -1e-9, 0),
-    ("mdicfl", "warmup", -1, 0), ("mdicfl", "search_steps", 0, 1), ("mdicfl", "search_lr", 0, 1e-9),
-    ("mdicfl", "generator_steps", 0, 1), ("mdicfl", "generator_lr", 0, 1e-9),
-    ("lcfed", "k", 0, 1), ("lcfed", "mu", -1e-9, 0), ("lcfed", "lam", -0.1, 0), ("lcfed", "rank", 0, 1),
-    ("fedcg", "domains", 0, 1), ("fedcg", "refresh", 0, 1), ("fedcg", "beta", 1.5, 1), ("fedcg", "beta", -1e-9, 0),
-    ("fedcg", "lr_student", -1e-9, 0), ("feddrift", "delta", 0, 1e-9), ("feddrift", "every", 0, 1),
-    ("flux", "warmup", -1, 0), ("flux", "every", 0, 1), ("flux", "latent", 0, 1), ("flux", "scaling", 0, 1e-9),
-    ("flux", "epsilon", 0, 1e-9), ("fedem", "k", 0, 1), ("fedsoft", "sigma", 0.0, 1e-9),
-    ("fedsoft", "draw", 1.5, 1), ("pacfl", "beta", -1.0, 0),
-]  # fmt: skip
+EDGES = {  # the first number beyond and the last that is allowed, of these parameters
+    (0, 1): "ifca.k cfl.min_size fedgroup.k fedgroup.pretrain fedgroup.pretrain_epochs robust.k robust.iterations "
+            "cgpfl_like.k stocfl.fingerprint_epochs fesem.k mdicfl.k mdicfl.samples mdicfl.search_steps "
+            "mdicfl.generator_steps lcfed.k lcfed.rank fedcg.domains fedcg.refresh feddrift.every flux.every "
+            "flux.latent fedem.k",
+    (0, 1e-9): "scaffold.lr_server fedfomo.holdout mdicfl.search_lr mdicfl.generator_lr feddrift.delta "
+               "flux.scaling flux.epsilon fedsoft.sigma",
+    (-1e-9, 0): "fedprox.mu ditto.lam feddane.mu feddist.epsilon cfl.eps1 cfl.eps2 fedfomo.epsilon fedfomo.decay "
+                "robust.trim cgpfl_like.mu stocfl.lam fesem.lam mdicfl.prior_weight lcfed.mu lcfed.lam fedcg.beta "
+                "fedcg.lr_student pacfl.beta",
+    (-1, 0): "cfl.min_round fedfomo.models mdicfl.warmup flux.warmup",
+    (1.1, 1): "feddist.epsilon fedfomo.epsilon stocfl.tau fedcg.beta fedsoft.draw",
+    (1.0, 0.999): "fedfomo.holdout", (0.5, 0.499): "robust.trim", (-1.1, -1): "stocfl.tau",
+}  # fmt: skip
 
 
 def line(name, **values):
@@ -46,8 +36,9 @@ def test_what_is_declared_is_asked_of_every_parameter(name, parameter):
     assert line(name, **{parameter: value}) == f"{parameter} = {value!r}: must be {allowed}"
 
 
-@pytest.mark.parametrize(("name", "parameter", "beyond", "last"), EDGES)
-def test_the_last_allowed_value_is_taken_and_the_next_is_refused(name, parameter, beyond, last):
+@pytest.mark.parametrize(("parameter", "edge"), [(p, edge) for edge, some in EDGES.items() for p in some.split()])
+def test_the_last_allowed_value_is_taken_and_the_next_is_refused(parameter, edge):
+    (name, parameter), (beyond, last) = parameter.split("."), edge
     assert methods.get(name, **{parameter: last}).config()[parameter] == last
     assert line(name, **{parameter: beyond}).startswith(f"{parameter} = {beyond!r}: must be ")
 

@@ -18,14 +18,13 @@ from tiny import (
     train,
     two_layer_gradient,
     two_layers,
-    zeros,
 )
 from torch import nn
 
-from cflkit import methods, rng
+from cflkit import rng
 from cflkit.engine.memory import Memory
 from cflkit.engine.sgd import SGD
-from cflkit.methods import IFCA, METHODS, Ditto, FedAvg, FedProx, FedSGD, LocalOnly, OracleClusters, StoCFL
+from cflkit.methods import IFCA, METHODS, Ditto, FedAvg, FedProx, FedSGD, LocalOnly, OracleClusters
 from cflkit.methods import ifca as ifca_file
 from cflkit.models.flat import Model
 
@@ -49,18 +48,6 @@ def average(rows, weights):
 
 
 # ------------------------------------------------------------------ one round, computed by hand
-def test_fedavg_on_paper():
-    """From zero both labels have probability 1/2, and every number of the round fits on a page."""
-    fed = federation((np.array([[2, 0]]), [0]), (np.array([[0, 4], [0, 0], [6, 0]]), [1, 1, 0]))
-    # client 0: p - onehot = (-1/2, 1/2); client 1: the mean over (1/2, -1/2), (1/2, -1/2), (-1/2, 1/2)
-    g0 = [-1, 0, 1, 0, -1 / 2, 1 / 2]
-    g1 = [-1, 2 / 3, 1, -2 / 3, 1 / 6, -1 / 6]
-    w = run(FedAvg(), fed, model=zeros).server["model"]
-    close(w, -0.1 * (1 * np.array(g0) + 3 * np.array(g1)) / 4)
-    w = run(FedAvg(weights="uniform"), fed, model=zeros).server["model"]
-    close(w, -0.1 * (np.array(g0) + np.array(g1)) / 2)
-
-
 @pytest.mark.parametrize("weights", ["n", "uniform"])
 def test_fedavg_averages_trained_models(weights):
     w = initial()
@@ -133,17 +120,6 @@ def ifca_choice(models):
     return choice
 
 
-def test_ifca_averages_the_models_of_those_who_chose_them():
-    models, fed = three_models(), federation(*FOUR)
-    choice = ifca_choice(models)
-    trained = [train(models[k], *c, steps=3) for k, c in zip(choice, FOUR, strict=True)]
-    found = ifca_round(IFCA(k=3), models, fed, local=SGD(0.1, epochs=3))
-    assert found["assign"].tolist() == choice
-    close(found["models"][0], (trained[1] + trained[2]) / 2)  # sizes 3 and 2: the mean is plain
-    close(found["models"][1], (trained[0] + trained[3]) / 2)
-    assert torch.equal(found["models"][2], torch.tensor(models[2]))  # nobody chose it
-
-
 def test_ifca_rounds_are_those_of_plain_pytorch(fed):
     """Five rounds of half of twelve clients, in minibatches, from the same first models."""
     sgd = SGD(0.1, epochs=2, batch_size=10)
@@ -212,51 +188,6 @@ MINIBATCH = {"local": SGD(0.1, epochs=2, batch_size=10), "rounds": 3, "participa
 FULL_STEP = MINIBATCH | {"local": SGD(0.1)}
 
 
-def test_one_client_is_centralised_sgd(ragged):
-    fed, sgd, rounds = ragged(37), SGD(0.1, epochs=2, batch_size=10), 3
-    rig = simulation(FedAvg(), fed, local=sgd, rounds=rounds, model="mlp16")
-    module = rig.model.fresh(rng.torch_seed(0, "init", 0))
-    weights = list(module.parameters())
-    x, y = fed.train.pool[:37].double() / 16, fed.train.y
-    for t in range(1, rounds + 1):
-        for batch in sgd.batches(37, rng.generator(0, t, 0, "batches")):
-            loss = F.cross_entropy(module(x[batch]), y[batch])
-            with torch.no_grad():
-                for w, g in zip(weights, torch.autograd.grad(loss, weights), strict=True):
-                    w -= 0.1 * g
-    close(rig.run().server["model"], nn.utils.parameters_to_vector(weights).detach())
-
-
-def test_one_full_batch_step_of_fedavg_is_fedsgd(ragged):
-    fed = ragged(1, 5, 13, 22)
-    one, two = (run(m, fed, **FULL_STEP).server["model"] for m in (FedAvg(), FedSGD()))
-    assert torch.equal(one, two)
-
-
-def test_fedprox_is_fedavg_without_a_pull_or_with_a_single_step(ragged):
-    fed = ragged(1, 5, 13, 22)
-    assert torch.equal(run(FedProx(mu=0), fed, **MINIBATCH).server["model"],
-                       run(FedAvg(), fed, **MINIBATCH).server["model"])  # fmt: skip
-    for mu in (0.1, 10.0):
-        assert torch.equal(run(FedProx(mu=mu), fed, **FULL_STEP).server["model"],
-                           run(FedAvg(), fed, **FULL_STEP).server["model"])  # fmt: skip
-    assert not torch.equal(run(FedProx(mu=0.1), fed, **MINIBATCH).server["model"],
-                           run(FedAvg(), fed, **MINIBATCH).server["model"])  # fmt: skip
-
-
-def test_ditto_without_a_pull_is_local_only_and_its_global_part_is_fedavg(ragged):
-    fed = ragged(1, 5, 13, 22)
-    ditto, local, average = (run(m, fed, **MINIBATCH) for m in (Ditto(lam=0), LocalOnly(), FedAvg()))
-    kept = [i for i in range(4) if local.memory.get("personal", i) is not None]
-    assert kept
-    for i in kept:
-        assert torch.equal(ditto.memory.get("personal", i), local.memory.get("personal", i))
-    pulled = run(Ditto(lam=2.0), fed, **MINIBATCH)
-    assert torch.equal(ditto.server["model"], average.server["model"])
-    assert torch.equal(pulled.server["model"], average.server["model"])
-    assert not torch.equal(pulled.memory.get("personal", kept[0]), ditto.memory.get("personal", kept[0]))
-
-
 def test_personal_models_are_kept_until_their_client_is_sampled_again(ragged):
     fed = ragged(4, 5, 6, 7)
     for method in (Ditto(), LocalOnly()):
@@ -279,14 +210,6 @@ def test_all_that_lies_below_the_decision_layer_is_shared_running_statistics_too
             same = model.views(first == other)
             assert not same["4.weight"].any()
             assert all(part.all() for name, part in same.items() if not name.startswith("4."))
-
-
-@pytest.mark.parametrize("share", [False, True])
-def test_ifca_with_one_cluster_is_uniform_fedavg(ragged, share):
-    fed = ragged(1, 5, 13, 22)
-    ifca, average = (run(m, fed, **MINIBATCH) for m in (IFCA(k=1, share=share), FedAvg("uniform")))
-    assert torch.equal(ifca.server["models"][0], average.server["model"])
-    assert not torch.equal(average.server["model"], run(FedAvg("n"), fed, **MINIBATCH).server["model"])
 
 
 def test_equal_models_tie_to_the_first_and_the_others_freeze(ragged):
@@ -355,43 +278,7 @@ def test_ifca_serves_whom_it_never_met_by_training_loss():
     assert served.index.tolist() == ifca_choice(models)
 
 
-# ------------------------------------------------------------------ traffic
-P = 61_706  # of which the decision layer 850
-
-
-@pytest.mark.parametrize(
-    ("method", "down", "up", "once"),
-    [
-        (LocalOnly(), 0, 0, 0),
-        (FedAvg(), P, P, 0),
-        (FedSGD(), P, P, 0),
-        (FedProx(), P, P, 0),
-        (Ditto(), P, P, 0),
-        (OracleClusters((0, 1) * 5), P, P, 0),
-        (IFCA(k=4), 246_824, 61_707, 0),
-        (IFCA(k=10), 617_060, 61_707, 0),
-        (IFCA(k=4, average="gradient"), 246_824, 61_707, 0),
-        (IFCA(k=4, share=True), 64_256, 61_707, 0),
-        (StoCFL(), 123_412, 123_412, P),
-        (StoCFL(members="sampled", merge="union_find"), 123_412, 123_412, P),
-        (StoCFL(global_update="chained"), 3 * P, 123_412, P),  # the chain needs omega itself, besides the centre
-    ],
-    ids=lambda v: v.name if isinstance(v, methods.Method) else None,
-)
-def test_traffic_of_lenet_is_what_the_tables_say(pictures, method, down, up, once):
-    rounds = 2 if once else 1
-    rig = simulation(method, pictures, model="lenet", participation=0.3, rounds=rounds, seed=0, dtype="float32")
-    met = set()
-    for row, clients in zip(rig.run().rounds[1:], rig.schedule, strict=True):
-        new = set(clients.tolist()) - met
-        met |= new
-        assert (row["down"], row["up"]) == (3 * down, 3 * up + len(new) * once)
-    assert len(met) < 3 * rounds or not once  # somebody came twice, and paid once
-
-
 # ------------------------------------------------------------------ bad input
-
-
 def test_bad_combinations_get_one_clear_line_before_any_work():
     fed = federation(*FOUR)
     for make, line in [

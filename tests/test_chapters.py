@@ -137,14 +137,14 @@ def others(name: str, parameter: parameters.Parameter):
         yield 1
     if get_origin(parameter.hint) is Literal:
         yield from (choice for choice in get_args(parameter.hint) if choice != parameter.default)
-    elif parameter.type is bool:
+    elif type(parameter.default) is bool:
         yield not parameter.default
-    elif parameter.type is str:
+    elif type(parameter.default) is str:
         pytest.fail(f"{name}: a text without choices cannot be tried")
     else:
         for value in (parameter.default + 1, parameter.default - 1, parameter.default + 4, parameter.default / 2,
                       parameter.default + 0.25):  # fmt: skip
-            yield parameter.type(value)
+            yield type(parameter.default)(value)
 
 
 def small(schema: parameters.Schema) -> dict:

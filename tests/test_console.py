@@ -102,14 +102,20 @@ class Mine(FedAvg):
 """
 
 
-def test_models_are_kept_beside_a_record(toy, capsys):
-    assert console.main([*FREE, "--keep-models"]) == console.main([*FREE, "--keep-models"]) == 0
+@pytest.mark.parametrize("method, networks", [("fedavg", 1), ("ifca", None), ("local", 4), ("fedrc", 3)])
+def test_models_are_kept_beside_a_record(method, networks, toy, capsys):
+    typed = ["simulate", method, *FREE[2:], "--keep-models"]
+    assert console.main(typed) == console.main(typed) == 0
     assert capsys.readouterr().out.count("was there") == 1
     (file,) = (toy / "runs").rglob("*.pt")
     kept, record = torch.load(file), json.loads(file.with_suffix(".json").read_text())
-    assert len(kept["models"]) == len(set(kept["client"].tolist())) == 1
+    shares, groups = kept["client"], kept["groups"]
+    assert len(kept["models"]) == (networks or len(set(record["clients"]["cluster"])))
+    assert shares.sum(1).tolist() == pytest.approx([1] * 4) if shares.dim() == 2 else set(shares.tolist())
     hits = kept["confusions"].diagonal(0, 1, 2).sum(1) / kept["confusions"].sum((1, 2))
-    assert hits.mean().item() == pytest.approx(record["final"]["accuracy"], abs=1e-5)
+    score = "personal_accuracy" if method == "local" else "accuracy"
+    assert hits.mean().item() == pytest.approx(record["final"][score], abs=1e-5)
+    assert groups.shape == (2, 4) and groups[-1].tolist() == record["clients"].get("cluster", [-1] * 4)
 
 
 def test_a_method_of_ones_own_is_named_by_its_file(toy, capsys):
@@ -167,7 +173,7 @@ def test_a_finished_run_goes_on_when_more_rounds_are_asked_for(toy, capsys, monk
     for refused, line in [(["-p", "rounds=4"], "rounds = 4: must be at least the 5 that the checkpoint more/kept"),
                           (["-p", "rounds=9", "-p", "lr=0.2"], "configuration; local.lr was 0.1 and is now 0.2"),
                           (["--again"], "checkpoint = 'more/kept': must be left out with --again"),
-                          (["--seeds", "0-1"], "checkpoint = 'more/kept': must be given for one run; these are 2")]:
+                          (["--seeds", "0-1"], "checkpoint = 'more/kept': must be given for one run; ")]:
         assert console.main([*command, *refused, "--checkpoint", "more/kept"]) == 2
         said = capsys.readouterr().err
         assert line in said and said.count("\n") == 1
@@ -237,8 +243,8 @@ def _measured(file):
 def test_a_run_that_was_stopped_goes_on_from_its_last_round(why, command, toy, capsys, monkeypatch):
     whole, _ = run.run(protocols.plan("toy", "a"), out=toy / "whole", progress=False)
     command = [*command, "--out", "out"] + ["-p", "rounds=3"] * (command[0] == "simulate")
-    before = why == "time is up" and command[0] == "reproduce"  # which looks at its clock once more
-    looks = iter([False] * (1 + before))
+    begun = {"reproduce": 5, "simulate": 2}[command[0]] if why == "time is up" else 1  # looks at the clock
+    looks = iter([False] * begun)
 
     def interrupt(*_):
         if next(looks, True):
@@ -248,7 +254,8 @@ def test_a_run_that_was_stopped_goes_on_from_its_last_round(why, command, toy, c
         if why == "interrupted":
             patch.setattr("cflkit.engine.simulation.tqdm.update", interrupt)
         else:
-            patch.setattr(pool.Clock, "over", property(lambda clock: clock.end is not None and next(looks, True)))
+            for module in (pool, run):
+                patch.setattr(module, "monotonic", lambda: 1e9 * next(looks, True))
         status = console.main([*command, *["--budget", "6m"] * (why == "time is up")])
     assert f"{why}; the same command goes on from the last checkpoint\n" in "".join(capsys.readouterr())
     assert status == {"interrupted": 130, "time is up": 0}[why] and not list(toy.glob("out/toy/*.json"))

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny import Tensors, optimisers, sizes
+from tiny import Tensors, optimisers, sizes, told
 
 from cflkit.engine.fast import convolution, trainers
 from cflkit.engine.fast.convolution import quick
@@ -56,13 +56,8 @@ def lockstep(monkeypatch):
 
 @given(st.data(), st.sampled_from(["leaf", "lenet"]), optimisers, sizes)
 def test_equals_the_lean_path(data, name, optimiser, sizes):
-    model, chunk, m = leaf() if name == "leaf" else flat("lenet"), Chunk(sizes), len(sizes)
-    table = torch.stack([model.init(k) for k in range(m)])
-    start = data.draw(st.sampled_from([table[0], table, Pick(table[:2], torch.arange(m) % min(m, 2))]))
-    other = model.init(50)
-    layers = [None, model.head, slice(0, model.head.start)]
-    pulls = data.draw(st.lists(st.tuples(st.booleans(), st.sampled_from(layers)), max_size=2))
-    prox = [Prox(0.3 + k, start if same else other, span) for k, (same, span) in enumerate(pulls)]
+    model, chunk = leaf() if name == "leaf" else flat("lenet"), Chunk(sizes)
+    start, prox, _ = data.draw(told(model, len(sizes), model.head, slice(0, model.head.start)))
     lean, auto = (local(model, optimiser, trainer).sgd(start, chunk, prox) for trainer in ("lean", "auto"))
     assert (auto - lean).abs().max() <= 1e-10
 

@@ -29,8 +29,6 @@ def outcome(history):
 
 
 # ---------------------------------------------------------------------- no bit changes
-
-
 def test_a_pool_of_threads_is_used_as_it_is(fed, settings_of_a_run):
     near = simulate(Ditto(), fed, **settings_of_a_run, chunk=2)
     with ThreadPoolExecutor(2) as pool:

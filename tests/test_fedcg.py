@@ -1,5 +1,6 @@
 """FedCG against its equations, by hand and by identity, and against what it may send and see."""
 
+import re
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise, product
@@ -12,7 +13,7 @@ from tiny import run, simulation
 from torch import nn
 
 from cflkit import federation as federations
-from cflkit import metrics, models
+from cflkit import metrics
 from cflkit.data.federation import Federation, Samples
 from cflkit.engine.fast.plan import plan_of
 from cflkit.engine.memory import Memory
@@ -37,7 +38,7 @@ def convnet():
 
 
 def normnet(running=False):
-    return nn.Sequential(nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3, track_running_stats=running), nn.ReLU(),
+    return nn.Sequential(nn.Conv2d(1, 3, 3), nn.BatchNorm2d(3, eps=0.2, track_running_stats=running), nn.ReLU(),
                          nn.Flatten(), nn.Linear(12, 10))  # fmt: skip
 
 
@@ -130,16 +131,6 @@ def test_hamming_distances_are_of_binary_codes():
     assert hamming(4).tolist() == [[0, 1, 1, 2], [1, 0, 2, 1], [1, 2, 0, 1], [2, 1, 1, 0]]
 
 
-def test_two_domains_at_the_papers_beta_are_one(float64):
-    """D = 2, beta = 1/2: whatever the distance, Eq. (6) halves both rows, and AV has two equal rows."""
-    net, x = network(domains=2, scatter=0.3), pictures()
-    net.A = adjacency(euclidean(net.graph[0].V), 0.5)
-    assert net.A.tolist() == [[0.5, 0.5], [0.5, 0.5]]
-    close(net(x, torch.zeros(9, dtype=torch.int64)), net(x, torch.ones(9, dtype=torch.int64)))
-    net.A = adjacency(euclidean(net.graph[0].V), 0.6)
-    assert (net(x, torch.zeros(9, dtype=torch.int64)) - net(x)).abs().max() > 1e-3
-
-
 def test_graph_convolutions_by_hand(float64):
     conv, A = nn.Conv2d(2, 3, 2), torch.rand(3, 3)
     q = 3 * 2 * 4 + 3
@@ -159,19 +150,6 @@ def test_graph_convolutions_by_hand(float64):
             V = V @ W
         close(layer.mixed(A), V.clamp(min=0) if activation == "relu" else V)
         assert (V < 0).any()
-
-
-@pytest.mark.parametrize(("name", "shape", "q", "fan_in", "full", "bottleneck"),
-                         [("leaf_celeba", (3, 84, 84), 9248, 288, 85_525_504, 10_690_688),
-                          ("leaf_femnist", (1, 28, 28), 51_264, 800, 2_627_997_696, 328_499_712),
-                          ("lenet", (1, 28, 28), 2416, 150, 5_837_056, 729_632)])  # fmt: skip
-def test_w_of_the_papers_networks(name, shape, q, fan_in, full, bottleneck):
-    """Shapes alone, of the last convolution: nobody holds 2.6 billion numbers."""
-    (layer,) = graph_layers.replaced(models.build(name, shape, 2), "last").values()
-    for gcn, entries in (("none", 0), ("per_filter", fan_in**2), ("full", full), ("bottleneck", bottleneck)):
-        with torch.device("meta"):
-            found = {n: p.numel() for n, p in GraphLayer(layer, 4, gcn).named_parameters()}
-        assert (found.pop("V"), found.pop("lam"), sum(found.values())) == (4 * q, 1, entries)
 
 
 # ------------------------------------------------------------------ domains per image
@@ -232,12 +210,12 @@ def test_a_layers_place_is_kept(float64):
 def test_running_statistics_move_once_and_are_shared(float64):
     x, d = pictures(), torch.tensor([0, 1, 2, 3, 0, 1, 2, 3, 0])
     net = network(partial(normnet, running=True), layers="batchnorm")
-    alone = nn.BatchNorm2d(3)
+    alone = nn.BatchNorm2d(3)  # whose statistics know no epsilon
     alone(net.agnostic[0](x))
     net.train()(x, d)
     close(net.agnostic[1].running_mean, alone.running_mean)
     scale = net.graph[0].mixed(net.A)
-    z = F.batch_norm(net.agnostic[0](x), None, None, training=True)
+    z = F.batch_norm(net.agnostic[0](x), None, None, training=True, eps=0.2)
     wanted = net.agnostic[1].weight[:, None, None] * z
     wanted += net.graph[0].lam * (scale[d, :3, None, None] * z + scale[d, 3:, None, None])
     close(net.train()(x, d), net.agnostic[4](F.relu(wanted).flatten(1)))
@@ -250,7 +228,7 @@ def test_at_test_running_statistics_are_those_of_training(float64):
     norm.running_mean.copy_(torch.tensor([0.3, -0.2, 0.1]))
     norm.running_var.copy_(torch.tensor([0.5, 2.0, 1.5]))
     z = net.agnostic[0](x) - norm.running_mean[:, None, None]
-    z = z / (norm.running_var[:, None, None] + norm.eps).sqrt()
+    z = z / (norm.running_var[:, None, None] + 0.2).sqrt()
     own = twin.mixed(net.A)[d, :, None, None]
     wanted = z + twin.lam * (own[:, :3] * z + own[:, 3:])
     close(net(x, d), net.agnostic[4](F.relu(wanted).flatten(1)))
@@ -492,8 +470,6 @@ def test_without_residual_the_layers_own_weights_are_gone(mixed):
 
 
 # ------------------------------------------------------------------ what must hold of every method
-
-
 @pytest.mark.parametrize("gcn", ["full", "per_filter", "bottleneck"])
 def test_traffic_is_what_the_formula_says(mixed, gcn):
     """theta_a + D q + W + lambda + student both ways; A, and the teacher if new, down; D counts up."""
@@ -519,15 +495,6 @@ def test_images_are_standardised_one_by_one(float64):
     assert (x.var((1, 2, 3), correction=0) - 1).abs().max() < 1e-3
 
 
-@pytest.mark.parametrize("clusters", ["classifier", "oracle"])
-def test_the_order_of_clients_does_not_matter(mixed, clusters):
-    how = {"model": convnet, "local": SGD(0.1, epochs=2), "rounds": 3}
-    method = FedCG(refresh=2, clusters=clusters)
-    one, two = (run(method, mixed.subset(order), **how).server for order in ([0, 1, 2, 3], [2, 0, 3, 1]))
-    close(one["model"], two["model"])
-    assert torch.equal(one["images"], two["images"])
-
-
 def test_what_a_round_reports(mixed):
     rows = run(FedCG(refresh=2), mixed, **HOW).rounds
     assert "largest_share" not in rows[0]
@@ -537,26 +504,22 @@ def test_what_a_round_reports(mixed):
     assert len(rows[1]["lam"]) == 1 and 0 < abs(rows[1]["lam"][0] - 1) < 0.1
 
 
-def test_bad_combinations_get_one_clear_line(mixed):
-    for change, how, line in [
-        ({}, {"model": "mlp16"}, "layers = 'last': must be found in the model; MLP has no such layer"),
-        ({"layers": "batchnorm"}, {},
-         "layers = 'batchnorm': must be found in the model; Sequential has no such layer"),
-        ({"clusters": "kmeans", "domains": 7}, {},
-         "domains = 7: must be at most the number of clients, 6, for k-means"),
-        ({"clusters": "oracle", "domains": 3}, {}, "domains = 3: must be 4 or more, the true domains"),
-        ({"clusters": "kmeans", "told": True}, {}, "told = True: must be False unless clusters is 'oracle'"),
-    ]:  # fmt: skip
-        with pytest.raises(ValueError) as error:
-            simulation(FedCG(**change), mixed, **HOW | how)  # before any work
-        assert str(error.value) == line
-    untold = replace(mixed, train=replace(mixed.train, tag=None))
-    line = "^clusters = 'oracle': must be another where images have no true domain$"
-    with pytest.raises(ValueError, match=line):
-        simulation(FedCG(clusters="oracle"), untold, **HOW)
-    untold = replace(mixed, test=replace(mixed.test, tag=None))
-    with pytest.raises(ValueError, match=r"^told = True: must be False unless all images have a true domain$"):
-        simulation(FedCG(clusters="oracle", told=True), untold, **HOW)
+@pytest.mark.parametrize(("untold", "change", "how", "line"), [
+    ("", {}, {"model": "mlp16"}, "layers = 'last': must be found in the model; MLP has no such layer"),
+    ("", {"layers": "batchnorm"}, {},
+     "layers = 'batchnorm': must be found in the model; Sequential has no such layer"),
+    ("", {"clusters": "kmeans", "domains": 7}, {},
+     "domains = 7: must be at most the number of clients, 6, for k-means"),
+    ("", {"clusters": "oracle", "domains": 3}, {}, "domains = 3: must be 4 or more, the true domains"),
+    ("", {"clusters": "kmeans", "told": True}, {}, "told = True: must be False unless clusters is 'oracle'"),
+    ("train", {"clusters": "oracle"}, {}, "clusters = 'oracle': must be another where images have no true domain"),
+    ("test", {"clusters": "oracle", "told": True}, {},
+     "told = True: must be False unless all images have a true domain"),
+])  # fmt: skip
+def test_bad_combinations_get_one_clear_line(untold, change, how, line, mixed):
+    fed = replace(mixed, **{untold: replace(getattr(mixed, untold), tag=None)}) if untold else mixed
+    with pytest.raises(ValueError, match=f"^{re.escape(line)}$"):
+        simulation(FedCG(**change), fed, **HOW | how)  # before any work
 
 
 # ---------------------------------------------------------------------- where the layers start
@@ -574,22 +537,8 @@ def test_every_domain_draws_its_own_kernel():
     assert len({*map(tuple, [own.tolist(), *drawn.tolist()])}) == 4
 
 
-def test_a_normalisation_keeps_its_epsilon():
-    base, x = nn.BatchNorm2d(1, eps=0.5), torch.randn(4, 1, 3, 3)
-    layer = GraphLayer(base, 2, gcn="none", residual=False)
-    ones = torch.tensor([[1.0, 0.0]] * 2)  # scale 1, offset 0
-    found = layer._normalised(base.train(), x, ones, torch.zeros(4, dtype=torch.int64))
-    assert torch.allclose(found, (x - x.mean()) / (x.var(unbiased=False) + 0.5).sqrt(), atol=1e-6)
-
-
 @pytest.mark.parametrize(("height", "width"), [(2, 2), (5, 4), (3, 7), (1, 6)])
 def test_pooling_means_2_x_2_pixels_and_leaves_an_odd_row_or_column_out(height, width):
     x = torch.randn(3, 2, height, width, dtype=torch.float64)
     wanted = F.avg_pool2d(x, 2) if height > 1 else x[:, :, :0, : width // 2]
     torch.testing.assert_close(graph_layers.pooled(x), wanted)
-
-
-def test_a_classifier_that_pools_globally_takes_the_mean_over_all_places():
-    net, x = DomainClassifier((1, 4, 6), 3, "global"), torch.randn(2, 1, 4, 6)
-    seen = net.conv2(net.conv1(x).relu()).relu()
-    assert torch.allclose(net(x), net.decision(seen.flatten(2).mean(2)), atol=1e-6)

@@ -1,6 +1,5 @@
 """FeSEM by hand, by the identities that the paper's equations imply, and matched averaging."""
 
-import inspect
 from dataclasses import replace
 
 import made
@@ -8,18 +7,15 @@ import numpy as np
 import pytest
 import torch
 from every import bits
-from hypothesis import given
-from hypothesis import strategies as st
-from tiny import close, federation, gradient, regression, run, simulation, train, zeros
+from tiny import close, federation, run, simulation, train, zeros
 from torch import nn
 
 from cflkit import metrics
 from cflkit.engine.memory import Memory
-from cflkit.engine.network import Uploads
 from cflkit.engine.rows import Rows
 from cflkit.engine.sgd import SGD
 from cflkit.engine.simulation import History
-from cflkit.methods import FedAvg, FedProx, FeSEM, OracleClusters
+from cflkit.methods import FedAvg, FedProx, FeSEM
 from cflkit.methods.matching import align, alignable, matched_mean
 from cflkit.models.flat import Model
 from cflkit.models.networks import build
@@ -77,37 +73,6 @@ def test_one_centre_weighs_clients_of_unequal_sizes_as_fedavg_does(weights):
     assert (theirs["n"] - theirs["uniform"]).abs().max() > 1e-3
 
 
-@pytest.mark.parametrize("weights", ["uniform", "n"])
-def test_clusters_that_do_not_move_are_oracle_clusters_one_round_ahead(weights):
-    """The oracle weighs by n_i, as ``weights="n"`` does at any sizes; uniform weights do at equal ones."""
-    last = CLIENTS[3] if weights == "n" else tuple(np.repeat(part, 2, axis=0) for part in CLIENTS[3])
-    settings, fed = {"local": SGD(0.1, epochs=2)}, federation(*CLIENTS[:3], last)
-    ours = run(FeSEM(k=2, weights=weights), fed, rounds=2, **settings)
-    truth = OracleClusters((0, 0, 1, 1))
-    theirs = run(truth, fed, rounds=3, **settings).server["models"]
-    assert [row["moved"] for row in ours.rounds] == [0] * 3
-    for client, k in enumerate(truth.cluster):
-        close(ours.server["centres"][ours.server["assign"][client]], theirs[k])
-
-
-@pytest.mark.parametrize("start_from", ["centre", "personal"])
-def test_a_pull_as_strong_as_the_rate_allows_resets_to_the_centre(start_from):
-    """2 lambda eta = 1: every step from W ends at centre - eta grad L_s(W)."""
-    eta, steps = 0.1, 3
-    method = FeSEM(k=2, lam=1 / (2 * eta), start_from=start_from)
-    rig = simulation(method, federation(*CLIENTS), local=SGD(eta, epochs=steps))
-    memory, centres = Memory(), np.random.default_rng(0).normal(size=(2, 6))
-    server = method.start(rig.network(0, memory))
-    begin = [memory.get("personal", i).numpy() for i in range(4)]
-    server |= {"centres": torch.tensor(centres), "assign": torch.tensor([0, 1, 1, 0])}
-    method.round(server, torch.arange(4), rig.network(1, memory))
-    for i, k in enumerate([0, 1, 1, 0]):
-        w = begin[i] if start_from == "personal" else centres[k]
-        for _ in range(steps):
-            w = centres[k] - eta * gradient(w, *CLIENTS[i])
-        close(memory.get("personal", i), w)
-
-
 def test_one_centre_with_a_pull_is_fedprox_with_twice_the_weight(fed):
     settings = MINIBATCH | {"local": SGD(0.1, epochs=2)}
     method = FeSEM(k=1, lam=0.2)
@@ -116,27 +81,6 @@ def test_one_centre_with_a_pull_is_fedprox_with_twice_the_weight(fed):
     assert torch.equal(ours, theirs)
     halved = run(FedProx(weights="uniform", mu=0.2), fed, rounds=3, **settings).server["model"]
     assert not torch.allclose(ours, halved)
-
-
-@given(st.integers(0, 10**6))
-def test_e_and_m_never_raise_the_clustering_objective_and_m_minimises_it(seed):
-    """Eq. 6 for fixed W_i, ``sub="all"`` and uniform weights."""
-    torch.manual_seed(seed)
-    method, model = FeSEM(k=3), Model(lambda: build("mlp3", (1, 2, 2), 2))
-    models, centres = torch.randn(7, model.size).double(), torch.randn(3, model.size).double()
-    up = Uploads({"model": Rows([models])}, torch.arange(7), torch.ones(7))
-    assign = torch.randint(3, (7,))
-    every = method.seen(model)
-    before = method.objective(models, assign, centres, every)
-    assert before == pytest.approx(float((models - centres[assign]).square().sum() / 7))
-    assign = method.e_step(models, centres, every)
-    after_e = method.objective(models, assign, centres, every)
-    best = method.m_step(up, assign, centres, model)
-    after_m = method.objective(models, assign, best, every)
-    assert before >= after_e >= after_m
-    assert method.objective(models, assign, best + 1e-3 * torch.randn_like(best), every) > after_m
-    empty = [k for k in range(3) if k not in assign.tolist()]
-    assert torch.equal(best[empty], centres[empty])
 
 
 # Kernels part clients 0 and 1 from 2 and 3, biases part 0 and 2 from 1 and 3, and are farther apart. With pixels
@@ -194,22 +138,13 @@ def test_a_random_partition_starts_from_the_means_of_its_members(fed):
     method = FeSEM(init="random", k=2)
     rig = simulation(method, fed, **MINIBATCH)
     server = method.start(rig.network(0, Memory()))
-    models = (
-        rig.network(0, Memory())
-        .call(torch.arange(fed.clients), method.client, down={"centre": rig.task.init()[0]})["model"]
-        .dense()
-    )
+    everybody, down = torch.arange(fed.clients), {"centre": rig.task.init()[0]}
+    models = rig.network(0, Memory()).call(everybody, method.client, down=down)["model"].dense()
     for k in range(2):
         close(server["centres"][k], models[server["assign"] == k].mean(0))
 
 
-def test_only_one_model_travels_each_way(fed):
-    rows = run(FeSEM(), fed, rounds=1, **MINIBATCH).rounds
-    p = simulation(FeSEM(), fed, **MINIBATCH).model.size
-    assert [(r["down"], r["up"]) for r in rows] == [(12 * p, 12 * p)] * 2
-
-
-# ------------------------------------------------------------------ the released score, the number of centres
+# ------------------------------------------------------------------ the released score
 def test_the_released_score_asks_every_centre_about_every_client():
     """Two clients of one and three images, whose tests mirror each other; a centre for each test, one for none."""
     left, right = (np.array([[0, 9]]), np.array([1])), (np.array([[9, 0]] * 3), np.array([1] * 3))
@@ -223,62 +158,6 @@ def test_the_released_score_asks_every_centre_about_every_client():
     found = released.released_score(rig, History(server={"centres": centres[:2], "assign": torch.tensor([0, 1])}))
     assert (found["micro"], found["macro"]) == (0.75, 0.5)  # by images, by clients
     assert rig.evaluate({"centres": centres, "assign": torch.tensor([0, 1])}, Memory())["accuracy_micro"] == 1.0
-
-
-def by_hand(k_sizes, models, tested):
-    """Mean over clients of the training accuracy of their group's mean, and Eq. 6."""
-    centres = [m for g in k_sizes for m in [np.mean([models[i] for i in g], axis=0)] * len(g)]
-    right = [np.mean((np.asarray(x) @ c[:4].reshape(2, 2).T + c[4:]).argmax(1) == y)
-             for c, (x, y) in zip(centres, tested, strict=True)]  # fmt: skip
-    return np.mean(right), np.mean([((m - c) ** 2).sum() for m, c in zip(models, centres, strict=True)])
-
-
-def test_k_is_scored_by_the_centres_on_the_clients_training_images_and_by_the_objective():
-    models = [train(initial(), *c, steps=2) for c in CLIENTS]
-    how = {"rounds": 0, "model": regression(), "local": SGD(0.1, epochs=2), "progress": False}
-    table = released.score_k([1, 2, 4], federation(*CLIENTS), **how)
-    for k, groups in {1: [[0, 1, 2, 3]], 2: [[0, 1], [2, 3]], 4: [[0], [1], [2], [3]]}.items():
-        close(table.loc[k, ["accuracy", "objective"]].tolist(), by_hand(groups, models, CLIENTS))
-    assert table.index.tolist() == [1, 2, 4] and table.loc[2, "sizes"] == [2, 2]
-    assert table.columns.tolist() == ["accuracy", "objective", "sizes"]
-    assert inspect.signature(released.score_k).parameters["nodes"].default == 100  # the paper's number
-
-
-def test_k_is_tried_for_three_rounds_with_the_method_that_is_asked_for():
-    method, how = FeSEM(lam=0.5), {"model": regression(), "local": SGD(0.1, epochs=2), "progress": False}
-    tried = released.score_k([2], federation(*CLIENTS), method=method, **how).loc[2, "objective"]
-    assert tried == run(replace(method, k=2), federation(*CLIENTS), **how, rounds=3).final["objective"]
-    assert tried != released.score_k([2], federation(*CLIENTS), **how).loc[2, "objective"]
-
-
-def test_the_nodes_that_try_k_are_drawn_by_the_runs_seed():
-    def tried(**settings):
-        how = {"model": regression(), "local": SGD(0.1), "rounds": 0, "nodes": 2, "progress": False}
-        return released.score_k([1], federation(*CLIENTS), **(how | settings)).loc[1, "objective"]
-
-    assert tried() == tried(seed=0)
-    assert len({tried(seed=seed) for seed in range(8)}) > 2
-    with pytest.raises(ValueError, match=r"^nodes = 0: must be an integer, 1 or more$"):
-        tried(nodes=0)
-
-
-def test_k_is_scored_on_validation_images_where_there_are_any_and_never_on_test_images(digits):
-    from cflkit import federation as builders
-
-    fed = builders.rotated(digits, clients=12, samples_per_client=24, validation_fraction=0.25)
-    tried = {"k": [2], "model": "mlp8", "local": SGD(0.1), "nodes": 8, "progress": False}
-
-    def tried_on(**change):
-        settings = dict(tried)
-        return released.score_k(settings.pop("k"), replace(fed, **change), **settings).loc[2]
-
-    plain = tried_on()
-    assert sum(plain["sizes"]) == 8
-    relabelled = replace(fed.test, y=torch.zeros_like(fed.test.y))
-    assert tried_on(test=relabelled)["accuracy"] == plain["accuracy"]
-    held = replace(fed.validation, y=torch.full_like(fed.validation.y, 10))  # a label nobody predicts
-    assert tried_on(validation=held, classes=11)["accuracy"] == 0.0
-    assert tried_on(validation=None)["accuracy"] != plain["accuracy"]
 
 
 # ------------------------------------------------------------------ matched averaging

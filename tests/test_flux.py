@@ -8,7 +8,6 @@ from tiny import federation, network, run, simulation, train
 
 from cflkit import rng
 from cflkit.engine.memory import Memory
-from cflkit.engine.simulation import simulate
 from cflkit.methods import FLUX, FedAvg
 from cflkit.methods.flux import dense, encoded
 
@@ -35,20 +34,6 @@ def clustered(clients=CLIENTS, method=None, round=1):
     fed = federation(*clients, classes=3)
     net = network(method, fed, round=round)
     return method.cluster(method.start(net), net), net, fed
-
-
-def test_descriptors_and_clusters_by_hand():
-    server, net, _ = clustered()
-    directions = server["directions"].numpy()
-    close(directions.T @ directions, np.eye(2))
-    told = np.stack([by_hand(*client, directions) for client in CLIENTS])  # (4, 6, 2)
-    close(FLUX(latent=2).described(server, net.everybody, FLUX(latent=2).describe, net), told.reshape(4, -1), 1e-11)
-    low, high = told.min((0, 2)), told.max((0, 2))
-    width = np.where(high > low, high - low, 1)
-    scaled = ((told - low[:, None]) / width[:, None]).reshape(4, -1)
-    assert server["assign"].tolist() == [0, 1, 0, 1]
-    close(server["centroids"], [scaled[[0, 2]].mean(0), scaled[[1, 3]].mean(0)])
-    assert len(server["models"]) == 2 and torch.equal(server["models"][0], server["models"][1])
 
 
 def test_moments_and_scale_are_those_of_the_first_clustering():
@@ -92,14 +77,6 @@ def test_the_radius_is_the_elbow_of_nearest_distances():
     assert dense(np.zeros((3, 2)), 1.0).tolist() == [0, 0, 0]
     assert dense(np.array([[0.0], [0.0], [0.5]]), 1.0).tolist() == [0, 0, 1]  # a radius of 0 joins what is the same
     assert dense(np.arange(5.0)[:, None], 1.0).tolist() == [0] * 5  # no elbow where all are equally far
-
-
-@pytest.mark.parametrize("settings", [{"warmup": 0}, {"warmup": 2}, {"warmup": 1, "every": 1}])
-def test_one_cluster_is_fedavg(fed, settings_of_a_run, settings):
-    ours = simulate(FLUX(scaling=1e6, **settings), fed, **settings_of_a_run | {"rounds": 4})
-    theirs = simulate(FedAvg(), fed, **settings_of_a_run | {"rounds": 4})
-    close(ours.server["models"], theirs.server["model"][None])
-    assert ours.final["accuracy"] == theirs.final["accuracy"]
 
 
 @pytest.mark.parametrize(("every", "rounds"), [(None, [3]), (2, [3, 5, 7]), (3, [3, 6])])

@@ -51,12 +51,9 @@ def test_equal_the_plain_products(n, k, m, one, other, dtype, bias):
 
 
 @given(
-    n=st.integers(0, 5),
-    d=st.integers(1, 5),
-    o=st.integers(1, 5),
-    bias=st.booleans(),
+    n=st.integers(0, 5), d=st.integers(1, 5), o=st.integers(1, 5), bias=st.booleans(),
     dtype=st.sampled_from(list(TOLERANCE)),
-)
+)  # fmt: skip
 def test_a_layers_derivatives_are_pytorchs(n, d, o, bias, dtype):
     layer = gemm.Linear(d, o, bias, dtype=dtype)
     plain = nn.Linear(d, o, bias, dtype=dtype)

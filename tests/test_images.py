@@ -37,7 +37,7 @@ def idx(path, array, kind=8, packed=False):
     path.parent.mkdir(parents=True, exist_ok=True)
     raw = struct.pack(f">HBB{array.ndim}I", 0, kind, array.ndim, *array.shape)
     raw += array.astype({8: ">u1", 12: ">i4"}[kind]).tobytes()
-    (gzip.open if packed else open)(path, "wb").write(raw)
+    path.write_bytes(gzip.compress(raw) if packed else raw)
 
 
 def mnist(root, folder="MNIST", n=6, test=3, packed=False, parts=("train", "t10k"), top=10):

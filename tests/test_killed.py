@@ -52,8 +52,8 @@ def _forked(jobs, dask=None):
         yield
 
 
-def _side_by_side(executor, tasks, seconds=None):
-    calls = [executor.submit(pool.attempt, number, task, None) for number, task in enumerate(tasks)]
+def _side_by_side(executor, tasks, seconds):
+    calls = [executor.submit(pool.attempt, number, task, seconds) for number, task in enumerate(tasks)]
     yield from (future.result() for future in as_completed(calls))
 
 

@@ -7,29 +7,24 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny import close, federation, run, simulation, train, two_layer_gradient, two_layers
+from tiny import close, federation, run, simulation, two_layer_gradient, two_layers
 from torch import nn
 
 from cflkit.engine.memory import Memory
 from cflkit.engine.sgd import SGD
-from cflkit.methods import FedAvg, LCFed, LocalOnly
+from cflkit.methods import FedAvg, LCFed
 from cflkit.methods.lcfed import closest, decompose, similarity_flops
 
-CLIENTS = [
+MORE = [
     (np.array([[3, 0], [0, 3]]), np.array([0, 1])),
     (np.array([[4, 1], [1, 3]]), np.array([0, 1])),
     (np.array([[3, 1], [0, 4]]), np.array([1, 0])),
-]
-SETTINGS = {"local": SGD(0.1, epochs=2, batch_size=10), "model": "mlp16"}
-
-
-MORE = [
-    *CLIENTS,
     (np.array([[5, 0], [0, 1]]), np.array([1, 0])),
     (np.array([[1, 1], [0, 5]]), np.array([1, 1])),
     (np.array([[2, 4]]), np.array([0])),
     (np.array([[4, 2], [2, 2]]), np.array([1, 0])),
 ]
+SETTINGS = {"local": SGD(0.1, epochs=2, batch_size=10), "model": "mlp16"}
 
 
 @pytest.mark.parametrize("average", ["all", "sampled"])
@@ -106,27 +101,6 @@ def test_a_device_leaves_its_cluster_only_for_a_closer_centre():
     assert closest(points, centres, torch.tensor([1, 3, 3, 0])).tolist() == [1, 1, 3, 2]
     assert closest(points, centres, torch.tensor([2, 0, 2, 1])).tolist() == [0, 1, 2, 2]
     assert closest(points.float(), centres.float(), torch.tensor([2, 0, 2, 1])).tolist() == [0, 1, 2, 2]
-
-
-def test_the_literal_algorithm_without_pulls_is_local_only_bit_for_bit(fed):
-    for method in (LCFed(k=3, mu=0, lam=0, rank=3), LCFed(k=5, mu=0, lam=0, rank=None)):
-        ours = run(method, fed, rounds=3, participation=0.5, **SETTINGS)
-        alone = run(LocalOnly(), fed, rounds=3, participation=0.5, **SETTINGS)
-        for client in range(fed.clients):
-            trained = alone.memory.get("personal", client)
-            assert torch.equal(
-                ours.server["models"][client], ours.server["initial"] if trained is None else trained
-            )
-
-
-@pytest.mark.parametrize("decomposition", ["svd", "pca"])
-def test_the_projection_is_made_from_five_steps_of_every_device(decomposition):
-    method = LCFed(k=2, rank=2, decomposition=decomposition)
-    rig = simulation(method, federation(*CLIENTS), local=SGD(0.1, epochs=9))
-    M = method.start(rig.network(0, Memory()))["projection"].numpy()
-    sample = np.array([train(rig.task.init()[0].numpy(), *client, steps=5) for client in CLIENTS])
-    V = np.linalg.svd(sample - (decomposition == "pca") * sample.mean(0), full_matrices=False)[2][:2]
-    close(M @ M.T, V.T @ V)
 
 
 @given(st.integers(0, 10**6), st.integers(2, 6))

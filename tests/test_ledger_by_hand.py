@@ -72,10 +72,10 @@ def seeds(folder, protocol, label, n, seconds=60, device="cpu", first=0, **final
 def test_a_row_has_its_printed_number_its_metric_and_its_runs(folder):
     seeds(folder, "free", "b", 1, personal_accuracy=0.5, accuracy=0.4)
     a, b, c = ledger.rows("one", folder)
-    assert (a.name, a.label, a.printed, a.metric, a.measured) == ("A", "a", 90.0, "accuracy", None)
+    assert (a.name, a.label, a.printed, a.metric, a.values) == ("A", "a", 90.0, "accuracy", {})
     assert (b.name, b.label, b.printed, b.metric) == ("personal B", "b", 80.0, "personal_accuracy")
-    assert b.measured.values(b.metric) == {0: 50.0}
-    assert (c.name, c.label, c.printed, c.metric, c.measured) == ("unprinted", "c", None, "accuracy", None)
+    assert b.measured.values(b.metric) == b.values == {0: 50.0} and not a.measured
+    assert (c.name, c.label, c.printed, c.metric, c.values) == ("unprinted", "c", None, "accuracy", {})
 
 
 @pytest.mark.parametrize("what", [lambda name, folder: list(ledger.rows(name, folder)), ledger.missing])

@@ -7,13 +7,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tiny import federation, regression, run, simulation, train
+from tiny import federation, run, simulation, train
 
 from cflkit.engine.memory import Memory
 from cflkit.engine.sgd import SGD
 from cflkit.methods import MDICFL, FedAvg, mdicfl
 from cflkit.methods.mdicfl import Generator, closest, probabilities
-from cflkit.models.flat import Model
 
 FEW = {"samples": 3, "search_steps": 5, "generator_steps": 5}
 CLIENTS = [
@@ -53,14 +52,6 @@ def test_one_round_computed_by_hand():
     np.testing.assert_allclose(after["theta"], means, rtol=0, atol=1e-12)  # plain means, with the new clusters
 
 
-@pytest.mark.parametrize("sampler", ["back_search", "generator"])
-def test_one_cluster_is_uniform_fedavg_whatever_clients_hold(ragged, sampler):
-    fed, how = ragged(5, 22, 1, 13), SETTINGS | {"rounds": 2, "participation": 0.75}
-    ours = run(MDICFL(k=1, sampler=sampler, **FEW), fed, **how).server["theta"][0]
-    uniform, weighted = (run(FedAvg(weights=w), fed, **how).server["model"] for w in ("uniform", "n"))
-    assert torch.equal(ours, uniform) and not torch.allclose(ours, weighted)
-
-
 def test_an_empty_cluster_keeps_its_model(fed):
     method = MDICFL(k=2, init="distinct", **FEW)
     rig = simulation(method, fed, **SETTINGS)
@@ -92,27 +83,6 @@ def test_traffic_of_both_settings(fed):
         assert row["up"] == 6 * p + 10 * len(new)  # also of those who have no image of class 0
     # K C distances down and one integer up; the client's present cluster comes along, since ties keep it
     assert (strong["down"], strong["up"]) == (12 * (p + 4 * 10 + 1), 12 * (p + 1))
-
-
-def test_without_training_nobody_leaves(fed):
-    still = SGD(0.1, epochs=0)
-    for init in ("common", "distinct"):
-        server = run(MDICFL(init=init, **FEW), fed, rounds=1, model="mlp16", local=still).server
-        first = simulation(MDICFL(init=init, **FEW), fed, model="mlp16").network(0, Memory())
-        assert torch.equal(server["assign"], MDICFL(init=init, **FEW).start(first)["assign"])
-
-
-@given(st.integers(0, 10**6))
-def test_distances_lie_in_0_2_and_vanish_for_equal_models(seed):
-    torch.manual_seed(seed)
-    model = Model(regression())
-    theta, w = torch.randn(2, model.size).double(), 5 * torch.randn(3, model.size).double()
-    pseudo = torch.randn(2, 2, 4, 1, 1, 2).double()
-    d = MDICFL(k=2).distances(torch.cat([w, theta]), theta, pseudo, model)
-    assert d.shape == (5, 2, 2) and (d >= 0).all() and (d <= 2).all()
-    assert torch.equal(d[3, 0], torch.zeros(2).double()) and torch.equal(d[4, 1], torch.zeros(2).double())
-    direct = (probabilities(model, w[1], pseudo[0, 1]) - probabilities(model, theta[0], pseudo[0, 1])).abs()
-    assert d[1, 0, 1] == pytest.approx(float(direct.sum(1).mean()), abs=1e-12)
 
 
 @given(st.integers(0, 10**6), st.floats(0.1, 10))
@@ -262,13 +232,6 @@ def test_the_oracle_hands_out_training_images_of_the_true_cluster_of_most_member
     made = method.pseudo_samples(theta, None, torch.tensor([2, 2, 0, 1]))  # model 2: one client of each
     assert torch.equal(made, method.real[[1, 0, 0]])
     assert not {"real", "truth"} & set(method.config())  # tensors do not go into records
-
-
-def test_warm_up_is_fedavg_and_keeps_the_models_equal(fed):
-    theirs = run(FedAvg(weights="uniform"), fed, rounds=2, **SETTINGS).server["model"]
-    for init in ("common", "distinct"):
-        ours = run(MDICFL(init=init, warmup=2, **FEW), fed, rounds=2, **SETTINGS).server["theta"]
-        assert torch.equal(ours, theirs.expand(4, -1))
 
 
 def test_the_oracle_is_only_made_where_the_truth_is_known_and_every_class_held(fed):

@@ -115,15 +115,6 @@ def test_what_cannot_be_built_is_refused(name, options, line):
         models.build(name, **options)
 
 
-def test_weights_follow_the_global_seed():
-    def draw(seed):
-        torch.manual_seed(seed)
-        return nn.utils.parameters_to_vector(models.build("mobilenetv2").parameters())
-
-    assert torch.equal(draw(1), draw(1))
-    assert not torch.equal(draw(1), draw(2))
-
-
 def test_stocfl_femnist_starts_from_xavier_and_drops_half_in_training_only():
     net = models.build("cnn_femnist_stocfl", GREY, 62)
     bound = (6 / (64 * 12 * 12 + 128)) ** 0.5  # Glorot & Bengio 2010, Equation 16

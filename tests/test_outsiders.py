@@ -94,34 +94,38 @@ def test_pacfl_rounds():
 
 # --------------------------------------------------------- FedEM (Marfoq et al. 2021), FedRC (Guo et al. 2024)
 @pytest.mark.parametrize("name", ["fedem", "fedrc"])
-def test_mixtures_of_all_images(name):
+@pytest.mark.parametrize("participation", [1.0, 0.5])
+def test_mixtures_of_all_images(name, participation):
     """E-step with the last round's shares, M-step for the shares, then descent on losses weighted by the E-step.
 
-    FedRC divides exp(-loss) by C_{k,y}, the share of label y in what cluster k is responsible for; before round 1
-    no label is known to be more frequent than another (the authors' code).
+    FedRC divides exp(-loss) by C_{k,y}, the share of label y in what cluster k is responsible for, as all clients
+    said it last; before round 1 no label is known to be more frequent than another (the authors' code).
     """
-    k = 3
+    k, how = 3, {"rounds": 3, "local": LOCAL, "participation": participation}
     models, shares, labels = FOUR_CLIENTS.task.init(k).numpy(), np.full((4, k), 1 / k), np.ones((k, 2))
-    states, memory = rounds(METHODS[name](k=k), federation(*FOUR), rounds=3, local=LOCAL)
-    for state in states:
-        trained, mass = [], np.zeros((2, k))
-        for i, (x, y) in enumerate(FOUR):
+    mass = np.zeros((4, 2, k))
+    states, memory = rounds(METHODS[name](k=k), federation(*FOUR), **how)
+    schedule = simulation(METHODS[name](k=k), federation(*FOUR), **how).schedule
+    for state, sampled in zip(states, schedule, strict=True):
+        trained = []
+        for i in sampled.tolist():
+            x, y = FOUR[i]
             q = shares[i] * np.exp(-np.stack([image_losses(m, x, y) for m in models], 1))
             q = q / labels[:, y].T if name == "fedrc" else q
             q = q / q.sum(1, keepdims=True)
             shares[i] = q.mean(0)
-            np.add.at(mass, y, q)
+            mass[i] = [q[y == label].sum(0) for label in (0, 1)]
             mine = models
             for _ in range(STEPS):  # 1/n sum_j q_j grad loss_j
                 each = [[gradient(m, x[[j]], y[[j]]) for j in range(len(y))] for m in mine]
                 mine = mine - LR / len(y) * np.einsum("nk,knp->kp", q, each)
             trained.append(mine)
-        labels = (mass / mass.sum(0)).T
-        models = np.einsum("i,ikp->kp", SIZES / SIZES.sum(), trained)
+        labels = (mass.sum(0) / mass.sum((0, 1))).T
+        models = np.average(trained, 0, SIZES[sampled])
         same(state["models"], models)
-    same([memory.get("shares", i) for i in range(4)], shares)
-    if name == "fedrc":
-        assert states[-1]["assign"].tolist() == shares.argmax(1).tolist()
+    for i in set(torch.cat(schedule).tolist()):
+        same(memory.get("shares", i), shares[i])
+        assert name == "fedem" or states[-1]["assign"][i] == shares[i].argmax()
 
 
 # ------------------------------------------------------------------ FedSoft (Ruan & Joe-Wong 2022, Algorithm 1)
@@ -132,24 +136,30 @@ def importance(centres, sigma):
     return u / u.sum(1, keepdims=True)
 
 
-def test_fedsoft():
+@pytest.mark.parametrize("participation", [1.0, 0.75])
+def test_fedsoft(participation):
     """Descent on loss + lambda/2 sum_s u_ks |w - c_s|^2 from one's own model; centres are means of those drawn."""
-    method = METHODS["fedsoft"](k=2, lam=0.7, sigma=0.2, every=2, draw=0.5)
-    states, memory = rounds(method, federation(*FOUR), rounds=4, local=LOCAL)
+    method, how = METHODS["fedsoft"](k=2, lam=0.7, sigma=0.2, every=2, draw=0.5), {"rounds": 4, "local": LOCAL}
+    rig = simulation(method, federation(*FOUR), **how, participation=participation)
+    states, memory = rounds(method, federation(*FOUR), **how, participation=participation)
     centres, personal = FOUR_CLIENTS.task.init(2).numpy(), np.tile(FOUR_CLIENTS.task.init(), (4, 1))
-    for t, state in enumerate(states):
-        u = importance(centres, 0.2) if t % 2 == 0 else states[t - 1]["importance"].numpy()
+    u, asked = np.zeros((4, 2)), np.full(4, -2)
+    for t, (state, sampled) in enumerate(zip(states, rig.schedule, strict=True)):
+        old = [i for i in sampled.tolist() if t - asked[i] >= 2]
+        u[old], asked[old] = importance(centres, 0.2)[old], t
         same(state["importance"], u)
         trained, drawn = personal.copy(), set()
-        for i, (x, y) in enumerate(FOUR):
+        for i in sampled.tolist():
             for _ in range(STEPS):
-                trained[i] -= LR * (gradient(trained[i], x, y) + 0.7 * u[i] @ (trained[i] - centres))
+                trained[i] -= LR * (gradient(trained[i], *FOUR[i]) + 0.7 * u[i] @ (trained[i] - centres))
         centres = state["models"].numpy()
         for c in centres:  # whom it drew is random: the only pair with that mean
-            (pair,) = (p for p in combinations(range(4), 2) if np.abs(trained[[*p]].mean(0) - c).max() < 1e-10)
+            pairs = combinations(sampled.tolist(), 2)
+            (pair,) = (p for p in pairs if np.abs(trained[[*p]].mean(0) - c).max() < 1e-10)
             drawn |= {*pair}
         personal[[*drawn]] = trained[[*drawn]]
-    same([memory.get("personal", i) for i in range(4)], personal)
+    net = rig.network(5, memory)
+    same(method.personal(states[-1], torch.arange(4), net).dense(), personal)
 
 
 def test_fedsoft_draws_by_importance_and_size():

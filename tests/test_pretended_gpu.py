@@ -122,8 +122,6 @@ def test_nothing_of_it_is_left():
 
 
 # ---------------------------------------------------------------------- methods on it
-
-
 class Dropping(nn.Sequential):
     """The least network with dropout and running statistics."""
 

@@ -111,7 +111,3 @@ def test_a_finished_run_is_not_run_again(tmp_path, monkeypatch):
     monkeypatch.setattr(FedAvg, "round", lambda *_: pytest.fail("a finished run was run again"))
     again = simulation("fedavg", tmp_path).run()
     assert outcome(again) == outcome(first) and again.seconds == first.seconds
-
-
-def test_checkpoints_change_nothing(tmp_path):
-    assert outcome(simulation("ditto", None).run()) == outcome(simulation("ditto", tmp_path).run())

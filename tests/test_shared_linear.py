@@ -8,7 +8,7 @@ import tiny
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tiny import local, optimisers, sizes
+from tiny import local, optimisers, sizes, told
 from torch import nn
 
 from cflkit import federation, images, methods
@@ -35,33 +35,17 @@ def table(model, k, seed=0):
     return torch.stack([model.init(seed + j) for j in range(k)])
 
 
-ANCHORS = st.sampled_from(["start", "shared", "own", "picked"])
-
-
 @settings(max_examples=30)
-@given(st.sampled_from(["linear", "mlp5", "deep"]), optimisers, sizes, st.sampled_from(["shared", "own", "picked"]),
-       st.lists(st.tuples(ANCHORS, st.sampled_from(["all", "body", "head"])), max_size=3))  # fmt: skip
-def test_equals_the_lean_path(name, optimiser, sizes, start, pulls):
-    model, data, m = model_of(name), Chunk(sizes), len(sizes)
-    index = torch.arange(m) % 2
-
-    def make(kind, seed):
-        rows = table(model, max(m, 2), seed)
-        return {"shared": rows[0], "own": rows[:m], "picked": Pick(rows[:2], index)}[kind]
-
-    begin = make(start, 0)
-    head = model.head if name != "linear" else slice(0, model.size)
-    spans = {"all": None, "head": head, "body": slice(0, head.start) if name != "linear" else None}
-    prox = [
-        Prox(0.3 + j, begin if kind == "start" else make(kind, 10 * j + 10), spans[span])
-        for j, (kind, span) in enumerate(pulls)
-    ]
-    lean = local(model, optimiser, "lean").sgd(begin, data, prox)
-    found = local(model, optimiser, "shared").sgd(begin, data, prox)
+@given(st.data(), st.sampled_from(["linear", "mlp5", "deep"]), optimisers, sizes)
+def test_equals_the_lean_path(data, name, optimiser, sizes):
+    model, chunk, m = model_of(name), Chunk(sizes), len(sizes)
+    layers = [] if name == "linear" else [model.head, slice(0, model.head.start)]
+    start, prox, _ = data.draw(told(model, m, *layers))
+    lean, found = (local(model, optimiser, trainer).sgd(start, chunk, prox) for trainer in ("lean", "shared"))
     assert isinstance(found, Factored) and not isinstance(lean, Factored)
     for i in range(m):
         assert (found.row(i) - lean.row(i)).abs().max() <= 1e-10
-    weights = torch.rand(m, generator=torch.Generator().manual_seed(0)).double()
+    index, weights = torch.arange(m) % 2, torch.rand(m, generator=torch.Generator().manual_seed(0)).double()
     expected = Rows([lean]).mean_by(index, 3, weights=weights)
     assert (Rows([found]).mean_by(index, 3, weights=weights) - expected).abs().max() <= 1e-10
     assert (found.dense() - lean.dense()).abs().max() <= 1e-10

@@ -154,6 +154,20 @@ class Buffers(nn.Module):
         return self.out((x.flatten(1)[:, self.order] - self.mean) * self.mask)
 
 
+class Short(nn.Module):
+    """Shortens its weights before it uses them, as embeddings with `max_norm` do."""
+
+    def __init__(self, always=False):
+        super().__init__()
+        self.out, self.always = nn.Linear(16, 3), always
+
+    def forward(self, x):
+        with torch.no_grad():
+            if self.training or self.always:
+                self.out.weight.clamp_(-0.1, 0.1)
+        return self.out(x.flatten(1))
+
+
 class Counting(nn.Module):
     """Divides by how often it was called."""
 
@@ -183,6 +197,8 @@ RIGHT = {
     "weight norm": through(lambda: nn.utils.parametrizations.weight_norm(dense())),
     "frozen": having(through(dense), lambda net: net.a.requires_grad_(False)),
     "half": having(through(dense), lambda net: net.half()),
+    "spectral norm": through(lambda: nn.utils.parametrizations.spectral_norm(dense())),
+    "weights of limited length": Short,
     "a row of layers": row(wide, nn.ReLU, out),
     "tied rows of layers": having(row(wide, nn.ReLU, wide, nn.ReLU, out),
                                   lambda net: setattr(net[3], "weight", net[1].weight)),
@@ -201,6 +217,8 @@ EITHER = {  # right where it is trained, refused by a trainer that could not
     "a decision by numbers": hidden(lambda net, h: h * 2 if h.sum() > 0 else h),
     "LSTM": Rows,
     "a frozen convolution": frozen,
+    "instance norm": row(partial(nn.Unflatten, 1, (1, 4, 4)), partial(nn.Conv2d, 1, 2, 2), partial(
+        nn.InstanceNorm2d, 2, affine=True, track_running_stats=True), nn.Flatten, partial(nn.Linear, 18, 3)),
     "the batch's mean": hidden(lambda net, h: h - h.mean(0)),
     "a hook": having(mlp, lambda net: net.hidden.register_forward_hook(lambda layer, given, out: 2 * out)),
     "a hook in a row of layers": having(row(wide, nn.ReLU, out), lambda net: net[1].register_forward_pre_hook(
@@ -225,6 +243,7 @@ WRONG = {
     "NumPy's noise": (hidden(lambda net, h: h * float(np.random.rand())), "by PyTorch alone"),
     "NumPy's weights": (having(Net, lambda net: net.a.bias.data.fill_(np.random.rand())), "by PyTorch alone"),
     "nothing to train": (having(Net, lambda net: net.requires_grad_(False)), "something to train"),
+    "weights cut in evaluation": (partial(Short, always=True), "its weights as they are in evaluation"),
     "no derivative": (hidden(lambda net, h: h.detach().requires_grad_()), "a.weight"),
     "scripted": (lambda: torch.jit.script(nn.Sequential(nn.Flatten(), nn.Linear(16, 3))), ""),
     "raises": (hidden(lambda net, h: 1 / 0), "ZeroDivisionError"),
@@ -448,8 +467,6 @@ def test_the_same_picture_in_training_and_test_is_counted():
 
 
 # ---------------------------------------------------------------------- 6. threads
-
-
 @pytest.mark.parametrize("make", [mlp, DRAWING["functional dropout"]])
 def test_runs_side_by_side_are_those_one_after_the_other(make, fed):
     def run(seed):

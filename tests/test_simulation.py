@@ -130,15 +130,7 @@ def test_personal_models_are_scored_on_a_fixed_sample(fed, settings_of_a_run):
     assert other.scoring.sample.tolist() != few.scoring.sample.tolist()
 
 
-def test_every_seed_is_another_run_and_the_same_seed_the_same(fed, settings_of_a_run):
-    a, b, c = (simulate(FedAvg(), fed, **settings_of_a_run, seed=s) for s in (0, 0, 1))
-    assert bits(a.server) == bits(b.server) and a.rounds == b.rounds
-    assert bits(a.server) != bits(c.server)
-
-
 # ---------------------------------------------------------------------- what may not change a result
-
-
 @pytest.mark.parametrize("variant", ["cfl", "cgpfl_like", "fesem", "fesem personal", "lcfed", "mdicfl"])
 def test_clusters_change_in_these_runs(variant, fed, settings_of_a_run):
     """A clustering that stands still would prove little in the tests that hold for every method."""

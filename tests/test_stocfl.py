@@ -13,7 +13,7 @@ from torch import nn
 from cflkit.engine.memory import Memory
 from cflkit.engine.rows import Dense
 from cflkit.engine.sgd import SGD
-from cflkit.methods import Ditto, FedAvg, FedProx, OracleClusters, StoCFL
+from cflkit.methods import Ditto, FedAvg, OracleClusters, StoCFL
 from cflkit.methods.stocfl import alike, cosines, merged
 
 RULES = ["agglomerative", "union_find"]
@@ -76,14 +76,6 @@ def test_chained_global_model_by_hand():
 
 
 # ------------------------------------------------------------------ tau = -1
-def test_without_a_pull_one_cluster_is_fedavg_twice_bit_for_bit(ragged):
-    fed = ragged(1, 5, 13, 22)
-    average = states(FedAvg(), fed, **SETTINGS)
-    for t, server in enumerate(states(StoCFL(tau=-1, lam=0), fed, **SETTINGS)):
-        assert torch.equal(server["theta"][0], server["omega"]) and len(server["theta"]) == 1
-        assert torch.equal(server["omega"], average[t]["model"])
-
-
 @pytest.mark.parametrize("merge", RULES)
 def test_under_partial_participation_only_the_larger_rule_keeps_that_identity(fed, merge):
     average = states(FedAvg(), fed, **PARTIAL)
@@ -97,21 +89,6 @@ def test_under_partial_participation_only_the_larger_rule_keeps_that_identity(fe
     known = larger[0]["assign"].ge(0).sum(), larger[1]["assign"].ge(0).sum()
     assert known[0] < known[1]  # somebody new came in round 2, and dragged the mean back to the start
     assert not torch.allclose(mean[1]["theta"][0], average[1]["model"], atol=1e-4)
-
-
-def test_with_a_pull_it_is_not_fedprox_and_with_one_step_fedavg(fed):
-    prox = run(FedProx(mu=0.5), fed, **PARTIAL).server["model"]
-    pulled = run(StoCFL(tau=-1, lam=0.5), fed, **PARTIAL).server
-    assert not torch.allclose(pulled["theta"][0], prox, atol=1e-5)
-    for lam in (0.05, 0.5, 10.0):
-        single = PARTIAL | ONE_STEP
-        server = run(StoCFL(tau=-1, lam=lam), fed, **single).server
-        assert torch.equal(server["theta"][0], run(FedAvg(), fed, **single).server["model"])
-
-
-def test_with_its_own_start_as_centre_it_is_fedprox(fed):
-    server = run(StoCFL(tau=-1, lam=0.5, prox_centre="theta_start"), fed, **PARTIAL).server
-    assert torch.equal(server["theta"][0], run(FedProx(mu=0.5), fed, **PARTIAL).server["model"])
 
 
 def test_fedavg_needs_no_pair_of_opposite_fingerprints():
@@ -142,8 +119,6 @@ def test_identical_clients_stay_apart_although_cosines_exceed_one_by_rounding(me
 
 
 # ------------------------------------------------------------------ lambda = 0, oracle
-
-
 def test_a_new_cluster_starts_where_theta_init_says(fed):
     how = PARTIAL | {"rounds": 2}
     for init, key in (("omega_0", "psi"), ("omega_t", "omega")):
@@ -167,8 +142,6 @@ def test_with_the_true_clusters_and_no_pull_it_is_fedavg_in_each(digits):
 
 
 # ------------------------------------------------------------------ clusters over rounds
-
-
 def naive(vectors: np.ndarray, tau: float) -> list[int]:
     """Best pair, merge, and again: everything recomputed from the vectors each time."""
     clusters = [[i] for i in range(len(vectors))]

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from tiny import Tensors, optimisers, sizes
+from tiny import Tensors, optimisers, sizes, told
 from torch import nn
 
 from cflkit import models, rng
@@ -86,17 +86,6 @@ def reference(model, fed, client, sgd, start, prox=(), shift=None):
     return nn.utils.parameters_to_vector(module.parameters()).detach()
 
 
-@st.composite
-def terms(draw, model, m):
-    """Proximal terms with anchors of all three kinds, on everything or on a layer; and perhaps a shift."""
-    table = vectors(model, m, 50)
-    anchors = st.sampled_from([table[0], table, Pick(table, torch.arange(m).flip(0) // 2)])
-    spans = st.sampled_from([None, model.head, slice(0, model.head.start), model.span(model.parameters[0])])
-    prox = draw(st.lists(st.builds(Prox, st.sampled_from([0.0, 0.05, 1.0]), anchors, spans), max_size=2))
-    shift = draw(st.sampled_from([None, 0.01 * table]))
-    return prox, shift
-
-
 # ---------------------------------------------------------------------- the lean path is torch.optim.SGD
 @pytest.mark.parametrize("name", ["mlp8", "lenet"])
 def test_lean_training_is_plain_sgd(name, ragged):
@@ -106,11 +95,10 @@ def test_lean_training_is_plain_sgd(name, ragged):
     @given(optimisers, sizes, st.data())
     def check(sgd, sizes, data):
         fed = ragged(*sizes)
-        prox, shift = data.draw(terms(model, fed.clients))
-        starts = vectors(model, fed.clients, 10)
-        found = local(model, sgd).sgd(starts, held(fed, model), prox, shift)
+        start, prox, shift = data.draw(told(model, fed.clients, model.head, model.span(model.parameters[0])))
+        found = local(model, sgd).sgd(start, held(fed, model), prox, shift)
         for i in range(fed.clients):
-            expected = reference(model, fed, i, sgd, starts[i], prox, None if shift is None else shift[i])
+            expected = reference(model, fed, i, sgd, row(start, i), prox, None if shift is None else shift[i])
             torch.testing.assert_close(found[i, : model.trainable], expected, rtol=0, atol=1e-10)
 
     check()
@@ -129,9 +117,7 @@ def test_stacked_training_is_lean_training(name, ragged):
         if isinstance(name, type):
             assume(sgd.batch_size != 1 and all(n % (sgd.batch_size or n) != 1 for n in sizes))
         fed = ragged(*sizes)
-        prox, shift = data.draw(terms(model, fed.clients))
-        table = vectors(model, fed.clients, 10)
-        start = data.draw(st.sampled_from([table, table[0], Pick(table, torch.arange(fed.clients) // 2)]))
+        start, prox, shift = data.draw(told(model, fed.clients, model.head, slice(0, model.head.start)))
         lean, stacked = (local(model, sgd, trainer).sgd(start, held(fed, model), prox, shift)
                          for trainer in ("lean", "stacked"))  # fmt: skip
         torch.testing.assert_close(stacked, lean, rtol=0, atol=1e-10)

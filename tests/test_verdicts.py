@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from made import experiment, record
 
 from cflkit.engine import metrics
-from cflkit.workbook import places, strict
+from cflkit.workbook import places
 from cflkit.workbook.claims import findings, measured, papers, schema, verdicts
 from cflkit.workbook.runs import records, results
 
@@ -33,18 +33,13 @@ def toy(tmp_path, monkeypatch):
 
     def decide(gate=None, metric="accuracy", early=0.5, **scores):
         shutil.rmtree(out, ignore_errors=True)
-        if gate:
-            file = tmp_path / "papers" / "claims.yaml"
-            claims = yaml.safe_load(file.read_text()) | {"gates": {"toy": gate}}
-            file.write_text(yaml.safe_dump(claims))
-        schema._claims.cache_clear(), strict.read.cache_clear()
+        monkeypatch.setattr(schema, "gate", lambda protocol: gate or {})
         for label, values in scores.items():
             for seed, value in enumerate(values):
                 record(out, "toy", label, seed, early=early, **{"accuracy": 0.5, metric: value})
         return lambda parts, **how: verdicts.decide(parts, {"n": [50.0], "lead": [9.0]}, out, **how)
 
-    yield decide
-    schema._claims.cache_clear(), strict.read.cache_clear()
+    return decide
 
 
 A, B, C = (0.60, 0.61, 0.62), (0.50, 0.51, 0.52), (0.55, 0.56, 0.57)
@@ -151,7 +146,7 @@ def test_a_baseline_that_misses_print_while_curves_rise_is_another_set_up(base, 
 def test_a_mechanism_that_is_off_decides_nothing(share, word, toy, of_mdicfl, monkeypatch):
     rule = {"label": "a", "metric": "largest_share", "below": 0.9, "why": "one domain is left"}
     decide = toy(gate=GATE | {"mechanism": rule}, a=[0.9, 0.91, 0.92], b=[0.80, 0.79, 0.80])
-    asked, real = measured.Cell([], dict.fromkeys(range(3), share)), measured.cell
+    asked, real = measured.Cell([], dict.fromkeys(range(3), share), set(), {}), measured.cell
     monkeypatch.setattr(verdicts, "cell", lambda n, folder: asked if "largest" in n else real(n, folder))
     (found,) = decide({"p": {"more": ["toy/a", "toy/b"]}})
     assert found.word == word and ("one domain" in found.reason) == (word == "open")
@@ -192,7 +187,7 @@ def test_findings_and_verdicts_compare_alike():
     a, b = "stocfl_rotmnist_4800_r10/ifca4", "stocfl_rotmnist_4800_r10/stocfl"
     (found,) = verdicts.decide({"p": {"more": [a, b]}}, {})
     assert findings.gap(a, b) == {"mean": found.mean, "low": found.low, "high": found.high, "n": found.n}
-    assert findings.ahead(a, b) is True
+    assert findings.WORDS["ahead"](a, b) is True
     assert findings.WORDS["verdict"]("stocfl-gain") == verdicts.verdict("stocfl-gain")
 
 

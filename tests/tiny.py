@@ -1,6 +1,9 @@
 """Federations small enough to compute by hand, and softmax regression in plain NumPy to compute them with."""
 
+import re
+
 import numpy as np
+import pytest
 import torch
 from hypothesis import strategies as st
 from torch import nn
@@ -9,13 +12,22 @@ from cflkit.data.federation import Federation, Samples
 from cflkit.engine.fast import trainers
 from cflkit.engine.local import Local
 from cflkit.engine.memory import Memory
-from cflkit.engine.sgd import SGD
+from cflkit.engine.rows import Pick
+from cflkit.engine.sgd import SGD, Prox
 from cflkit.engine.simulation import History, Simulation
 
 
 def close(ours, theirs, atol=1e-12) -> None:
     """Equal but for rounding."""
     np.testing.assert_allclose(np.asarray(ours), np.asarray(theirs), rtol=0, atol=atol)
+
+
+def refused(line, call, *args, **kwargs) -> str:
+    """`call` raises a ValueError whose whole message is `line` (a regular expression, on one line)."""
+    with pytest.raises(ValueError) as caught:
+        call(*args, **kwargs)
+    assert re.fullmatch(line, str(caught.value)), str(caught.value)
+    return str(caught.value)
 
 
 def federation(*clients, cluster=None, classes=2, mean=0.0, scale=1.0) -> Federation:
@@ -125,6 +137,24 @@ optimisers = st.builds(
     st.sampled_from([0.0, 0.01]),
 )
 sizes = st.lists(st.integers(1, 9), min_size=1, max_size=4)
+
+
+@st.composite
+def told(draw, model, m, *layers):
+    """Where `m` clients start, what pulls them, and what shifts them.
+
+    Starts and anchors are one vector for all, one of each client or picked from a table, and an anchor may be the
+    start; pulls are on everything or on these layers.
+    """
+
+    def vectors(seed):
+        table = torch.stack([model.init(seed + i) for i in range(m)])
+        return draw(st.sampled_from([table[0], table, Pick(table, torch.arange(m).flip(0) // 2)]))
+
+    start = vectors(0)
+    pulls = draw(st.lists(st.tuples(st.booleans(), st.sampled_from([None, *layers])), max_size=2))
+    prox = [Prox(0.3 + k, start if same else vectors(10 * k + 10), span) for k, (same, span) in enumerate(pulls)]
+    return start, prox, draw(st.sampled_from([None, 0.01 * torch.stack([model.init(50 + i) for i in range(m)])]))
 
 
 # ------------------------------------------------------------------ softmax regression by hand

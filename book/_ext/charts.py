@@ -103,7 +103,7 @@ def thresholds(frame: pd.DataFrame) -> Drawn:
                  errorbar=None, legend="brief", ax=axes)  # fmt: skip
     axes.set(xlabel="threshold τ", ylabel="clusters", yscale="log")
     axes.get_legend().remove()
-    canvas.legend(axes)
+    figure.legend(loc="outside right upper")
     means = shown.groupby(["setting", "tau"]).value.mean().groupby("setting", sort=False)
     said = (f"{name}: " + ", ".join(f"{clusters:g} at {tau:g}" for (_, tau), clusters in of.items())
             for name, of in means)  # fmt: skip

@@ -7,7 +7,7 @@ from pathlib import Path
 import pandas as pd
 
 from cflkit.workbook.claims import ledger, schema, verdicts
-from cflkit.workbook.claims.verdicts import FAILED, HELD, OPEN, WORDS, Finding, Verdict, counts
+from cflkit.workbook.claims.verdicts import FAILED, HELD, OPEN, WORDS, Finding, Verdict
 
 CHAPTERS = {"mdicfl": "MD-ICFL", "fesem": "FeSEM", "stocfl": "StoCFL", "lcfed": "LCFed", "fedcg": "FedCG"}
 # A word's class in book.css, and its sign: colour alone tells nothing.
@@ -65,7 +65,7 @@ def word(verdict: str) -> str:
 
 def decided(claim: dict, verdict: Verdict) -> str:
     """Write the one number that decides a claim of runs."""
-    return estimate(verdict.decides) if counts(claim) or claim["kind"] == "ours" else ""
+    return estimate(verdict.decides) if claim.get("kind", "ours") == "ours" else ""
 
 
 def part(finding: Finding) -> str:
@@ -90,7 +90,7 @@ def newer(folder: Path) -> tuple[int, int]:
     dates = []
     for paper in CHAPTERS:
         for claim, verdict in verdicts.verdicts(paper, folder):
-            since = claim.get("since", schema.rules_since()).isoformat()
+            since = schema.since(claim).isoformat()
             runs = [run["provenance"]["date"] for finding in verdict.findings for run in finding.runs]
             dates += [min(runs) <= since] if runs else []
     return sum(dates), len(dates)

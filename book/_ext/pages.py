@@ -210,7 +210,7 @@ def _table(name: str, spec: dict, rows: list[Row], folder: Path) -> dict:
     protocol = protocols.protocols()[spec["protocol"]]
     runs = list({id(run): run for row in rows if row.measured for run in row.measured.runs}.values())
     few = any(len(row.measured.runs) < spec["seeds"] for row in rows if row.measured)
-    early = verdicts.too_early(spec["protocol"], folder) if runs else ""
+    early = verdicts.set_up(spec["protocol"], folder) if runs else ""
     said = [f"**Too early**: {early}." * bool(early),
             f"**Not complete**: not all of the {spec['seeds']} planned seeds have run." * few, spec.get("note", "")]
     return {
@@ -261,7 +261,7 @@ def _line(row: Row, spec: dict) -> dict[str, str]:
     for title, metric in others.items():
         found = row.measured.percent(metric) if values else []
         line[title] = number(found) if found else "–"
-    size = (str(len(values)), str(row.measured.rounds)) if values else ("–", "–")
+    size = (str(len(values)), str(row.measured.runs[0]["config"]["rounds"])) if values else ("–", "–")
     return line | dict(zip(("seeds", "rounds"), size, strict=True))
 
 
@@ -338,7 +338,8 @@ def clusters(named: dict[str, str], true: Sequence[int], folder: Path) -> Iterat
         found = [title, truth, MISSING, "–", "–", "–", "–"]
         if m := measured(protocol, "stocfl", folder):
             first, listed = m.runs[0], ", ".join(f"{run['final']['clusters']}" for run in m.runs)
-            found[2:] = listed, f"{first['final']['ari']:.2f}", charts.unseen(first), len(m.runs), m.rounds
+            rest = charts.unseen(first), len(m.runs), first["config"]["rounds"]
+            found[2:] = listed, f"{first['final']['ari']:.2f}", *rest
         yield found
 
 

@@ -1,4 +1,4 @@
-"""Two things that FeSEM's authors do outside of their algorithm: score it another way, and choose K.
+"""How FeSEM's authors score it, outside of their algorithm.
 
 ``.venv/bin/python book/measure/released.py [FOLDER]`` stores the score of their code on sixty writers of
 FEMNIST, beside each writer's own centre; it needs FEMNIST.
@@ -7,19 +7,12 @@ FEMNIST, beside each writer's own centre; it needs FEMNIST.
 import json
 import shutil
 import sys
-from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
-import pandas as pd
 import torch
 
-from cflkit import rng
-from cflkit.checks import Count, declared
-from cflkit.data.federation import Federation
 from cflkit.engine.rows import Pick
-from cflkit.engine.simulation import History, Simulation, simulate
-from cflkit.methods.fesem import FeSEM
+from cflkit.engine.simulation import History, Simulation
 from cflkit.workbook import places
 from cflkit.workbook.runs import protocols, records
 
@@ -65,46 +58,6 @@ def both_scores(simulation: Simulation, history: History) -> dict[str, float | l
     final, found = history.final, released_score(simulation, history)
     members = history.server["assign"].bincount(minlength=len(found["each"])).tolist()
     return found | {"own_micro": final["accuracy_micro"], "own_macro": final["accuracy"], "members": members}
-
-
-def score_k(
-    candidates: Sequence[int], federation: Federation, *, method: FeSEM | None = None, nodes: int = 100, **settings
-) -> pd.DataFrame:
-    """Try numbers of centres on a few clients for a few rounds (Section 5.2).
-
-    The paper runs each K on, say, 100 random nodes for 3 rounds and keeps the one with the best accuracy or
-    intra-cluster distance; it does not say on which images. Here never on test images: accuracy is taken on each
-    client's validation set if the federation has one, otherwise on its training set.
-
-    Parameters
-    ----------
-    candidates : sequence of int
-        Values of K, none above the number of nodes tried.
-    federation : Federation
-        All clients.
-    method : FeSEM, optional
-        Everything but K; the paper's listing by default.
-    nodes : int
-        How many clients to draw; all of them if there are fewer.
-    **settings
-        As for :class:`cflkit.engine.simulation.Simulation`; ``rounds`` is 3 unless given.
-
-    Returns
-    -------
-    DataFrame
-        One row per K: ``accuracy``, the plain mean over the nodes of their own centre's accuracy; ``objective``,
-        what is left of Eq. 6, which hardly can rise with K; ``sizes`` of the clusters.
-    """
-    declared("nodes", nodes, Count)
-    drawn = rng.generator(settings.get("seed", 0), "nodes").permutation(federation.clients)[:nodes]
-    few = federation.subset(sorted(drawn.tolist()))
-    seen = few.train if few.validation is None else few.validation
-    few = replace(few, test=seen, test_of=torch.arange(few.clients))
-    settings = {"rounds": 3, "personal_clients": 0} | settings
-    settings["evaluate_every"] = max(1, settings["rounds"])
-    rows = {k: simulate(replace(method or FeSEM(), k=k), few, **settings).final for k in candidates}
-    table = pd.DataFrame.from_dict(rows, orient="index", columns=["accuracy", "objective", "sizes"])
-    return table.rename_axis("k")
 
 
 def write(folder: Path = records.FOLDER) -> Path:

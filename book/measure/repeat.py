@@ -10,10 +10,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from cflkit.checks import known, require
-from cflkit.methods import METHODS
 from cflkit.workbook import places
 from cflkit.workbook.runs import protocols, records, run
-from cflkit.workbook.runs.results import whole
 
 
 def waiting(names: Sequence[str], folder: Path, notes: Sequence[dict]) -> Iterator[dict]:
@@ -23,7 +21,8 @@ def waiting(names: Sequence[str], folder: Path, notes: Sequence[dict]) -> Iterat
         known(protocols.protocols(), name, "protocol")
         if not names and any(record.startswith(f"{name}/") for record in noted):
             continue
-        old = [run for run in records.load(name, folder) if run["provenance"]["date"] < today
+        every = map(records.read, sorted((folder / name).glob("*.json")))
+        old = [run for run in every if run["provenance"]["date"] < today
                and run["provenance"]["device"] == "cpu" and f"{name}/{records.name(run)}" not in noted]  # fmt: skip
         require(bool(old) or not names, "protocol", name, "one with a run of a day before, not yet made again")
         yield from sorted(old, key=lambda run: run["provenance"]["seconds"])[:1]
@@ -56,7 +55,7 @@ def _identity(config: dict) -> str:
 
     What an older record's method leaves out has its default.
     """
-    method = whole(METHODS[config["method"]["name"]], config["method"])
+    method = protocols.defaults()["method"][config["method"]["name"]] | config["method"]
     return records.identity(config | {"personal": config["personal"][0], "method": method})
 
 

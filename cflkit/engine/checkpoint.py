@@ -75,6 +75,7 @@ class Checkpoint:
             "network": self.network,
             "rounds": json.dumps(history.rounds),
             "seconds": history.seconds,
+            "groups": history.groups,
             "server": history.server,
             "memory": history.memory.state(),
         }
@@ -112,7 +113,7 @@ class Checkpoint:
         require(same, "checkpoint", str(file), "of this network; it was trained with another one")
         memory = self.memory()
         memory.restore(state["memory"])
-        return History(state["rounds"], state["seconds"], state["server"], memory)
+        return History(state["rounds"], state["seconds"], state["groups"], state["server"], memory)
 
     def _read(self, file: Path) -> dict:
         def home(storage, where: str):  # what was on a GPU goes to this run's; what was not stays
@@ -125,10 +126,11 @@ class Checkpoint:
             kept = torch.load(file, map_location=home, weights_only=True) if whole else {}
             if kept.pop("checksum", "") == checksum(kept):  # the archive's own do not see what PyTorch wrote anew
                 state = kept | {name: json.loads(kept[name]) for name in ("config", "rounds")}
-        parts = {"config": dict, "network": dict, "rounds": list, "seconds": list, "server": dict, "memory": dict}
+        each = dict.fromkeys(("rounds", "seconds", "groups"), list)
+        parts = {"config": dict, "network": dict, "server": dict, "memory": dict} | each
         ok = all(isinstance(state.get(name), kind) for name, kind in parts.items())
-        require(ok and 0 < len(state["rounds"]) == len(state["seconds"]), "checkpoint", str(file),
-                "a whole checkpoint; delete this one to start anew")  # fmt: skip
+        whole = ok and state["rounds"] and len({len(state[name]) for name in each}) == 1
+        require(whole, "checkpoint", str(file), "a whole checkpoint; delete this one to start anew")  # fmt: skip
         return state
 
 

@@ -25,6 +25,8 @@ class History:
         One row a round, from round 0 (before training); scores only where the round was evaluated.
     seconds : list of float
         Wall time of each round, kept apart: it is never the same twice.
+    groups : list of Tensor (N,) of int32, or None
+        The cluster of each client after each round, -1 where unknown yet; None where the method has none.
     server : dict
         The server's final state.
     memory : Memory
@@ -35,6 +37,7 @@ class History:
 
     rounds: list[dict] = field(default_factory=list)
     seconds: list[float] = field(default_factory=list)
+    groups: list[Tensor | None] = field(default_factory=list)
     server: dict = field(default_factory=dict)
     memory: Memory = field(default_factory=Memory)
     run: Any = field(default=None, repr=False, compare=False)
@@ -61,12 +64,12 @@ class History:
         """
         return self._here().models(self, clients, personal)
 
-    def confusions(self, clients: Tensor | None = None) -> np.ndarray:
+    def confusions(self, clients: Tensor | None = None, personal: bool = False) -> np.ndarray:
         """Confusion matrices (m, C, C), rows true and columns predicted, of what serves each of `clients`.
 
         Parameters and errors are those of :meth:`models`.
         """
-        return self._here().confusions(self, clients)
+        return self._here().confusions(self, clients, personal)
 
     def _here(self):
         require(self.run is not None, "run", None, "that of this process, which knows the network")

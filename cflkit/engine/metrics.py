@@ -11,7 +11,6 @@ import math
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy import special
-from scipy.optimize import linear_sum_assignment
 
 from cflkit.checks import require
 
@@ -181,6 +180,7 @@ def moved(before: ArrayLike, after: ArrayLike) -> int:
     a, b = _known(before, after)
     if not len(a):
         return 0
+    from scipy.optimize import linear_sum_assignment  # half a second, too
     from sklearn.metrics.cluster import contingency_matrix
 
     shared = contingency_matrix(a, b)

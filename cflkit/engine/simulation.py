@@ -328,9 +328,8 @@ class Simulation(Checked):
             for t in range(done + 1, self.rounds + 1):
                 began = time.perf_counter()
                 net = self.network(t, history.memory, self._present(t))
-                before = self.method.assignment(history.server)
                 history.server = self._state("round", self.method.round(history.server, self.schedule[t - 1], net))
-                history.rounds.append(self._row(t, net, before, history))
+                history.rounds.append(self._row(t, net, history))
                 history.seconds.append(time.perf_counter() - began)
                 if kept and (t % self.checkpoint_every == 0 or t == self.rounds):
                     kept.save(history)
@@ -345,7 +344,7 @@ class Simulation(Checked):
         history = History(memory=kept.memory() if kept else Memory())
         net = self.network(0, history.memory, self._present(1))  # who is there in round 1 was there before it
         history.server = self._state("start", self.method.start(net))
-        history.rounds.append(self._row(0, net, None, history))
+        history.rounds.append(self._row(0, net, history))
         history.seconds.append(time.perf_counter() - began)
         if kept:
             kept.save(history)
@@ -357,7 +356,8 @@ class Simulation(Checked):
         for name, rows in before.memory.state().items():
             for client in rows:
                 memory.put(name, client, before.memory.get(name, client), len(before.rounds) - 1)
-        history = History(list(before.rounds), list(before.seconds), before.server, memory)
+        rounds, seconds, groups = map(list, (before.rounds, before.seconds, before.groups))
+        history = History(rounds, seconds, groups, before.server, memory)
         if kept:
             kept.save(history)
         return history
@@ -394,22 +394,26 @@ class Simulation(Checked):
 
     def models(self, history: History, clients: Tensor | None = None, personal: bool = False) -> list[nn.Module]:
         """What :meth:`.History.models` gives."""
-        found = self._vectors(history, clients, personal)
-        usual = self._plain and not isinstance(found, Mixed)
+        found = self.table(history, clients, personal)
+        usual = self._plain and isinstance(found, Pick)
         require(usual, "method", self.method.name, "one that predicts by a network alone; this one does more")
-        picked = found if isinstance(found, Pick) else Pick(found[:], torch.arange(len(found)))
-        made = {k: self.model.bound(picked.table[k].clone()).eval() for k in set(picked.index.tolist())}
-        return [made[k] for k in picked.index.tolist()]
+        made = {k: self.model.bound(found.table[k].clone()).eval() for k in set(found.index.tolist())}
+        return [made[k] for k in found.index.tolist()]
+
+    def table(self, history: History, clients: Tensor | None = None, personal: bool = False) -> Pick | Mixed:
+        """The vectors behind :meth:`models`, however the method predicts with them."""
+        found = self._vectors(history, clients, personal)
+        return found if isinstance(found, Pick | Mixed) else Pick(found[:], torch.arange(len(found)))
 
     @property
     def _plain(self) -> bool:
         """Whether a model is all that the method predicts with."""
         return type(self.method).predict.__qualname__ == "Method.predict"  # which is above this floor
 
-    def confusions(self, history: History, clients: Tensor | None = None) -> np.ndarray:
+    def confusions(self, history: History, clients: Tensor | None = None, personal: bool = False) -> np.ndarray:
         """What :meth:`.History.confusions` gives."""
         clients = torch.arange(self.federation.clients) if clients is None else clients
-        return self.scorer.confusions(self._vectors(history, clients, False), clients)
+        return self.scorer.confusions(self._vectors(history, clients, personal), clients)
 
     def _vectors(self, history: History, clients: Tensor | None, personal: bool) -> Served:
         """The vectors that serve clients at the end, or that they keep."""
@@ -440,8 +444,8 @@ class Simulation(Checked):
         require(isinstance(server, dict), f"{self.method.name}.{part}", server, "a dict, the server's new state")
         return server
 
-    def _row(self, t: int, net: Network, before: Tensor | None, history: History) -> dict:
-        """Measure one round: traffic always, clusters where the method has any, scores when due."""
+    def _row(self, t: int, net: Network, history: History) -> dict:
+        """Measure one round: traffic always, clusters where the method has any (kept, too), scores when due."""
         row = {"round": t, "down": net.down, "up": net.up}
         server, truth, n = history.server, self.federation.cluster, self.federation.clients
         after = self.method.assignment(server)
@@ -450,9 +454,12 @@ class Simulation(Checked):
             require(ok, f"{self.method.name}.assignment", after, f"integers ({n},), the cluster of each client")
             row["sizes"] = metrics.cluster_sizes(after)
             row["clusters"] = len(row["sizes"])
+            after = after.to(torch.int32, copy=True)  # a method may change its own in place
+            before = history.groups[-1] if history.groups else None
             row["moved"] = 0 if before is None else metrics.moved(before, after)
             if truth is not None:
                 row["ari"], row["nmi"] = metrics.ari(after, truth), metrics.nmi(after, truth)
+        history.groups.append(after)
         own = self._own_numbers(server)
         scores = self.scoring(t, server, lambda round: self.network(round, history.memory))
         taken = sorted(own.keys() & (row | scores).keys())

@@ -93,18 +93,20 @@ def fits(model: Model, x: Tensor, classes: int) -> None:
     Raises
     ------
     ValueError
-        If anything else comes out, images are changed in place, or random numbers come from elsewhere than PyTorch
-        or are drawn in evaluation.
+        If anything else comes out, images are changed in place, or weights in evaluation, or random numbers come
+        from elsewhere than PyTorch or are drawn in evaluation.
     """
     make, allowed = model.make, f"a network that maps images {tuple(x.shape[1:])} to {classes} logits"
     for mode in ("training", "evaluation"):
         with quoting("model", make, f"{allowed}, in {mode} too"):
-            out, drew, left = _outputs(model, x, mode == "training")
+            out, drew, images, weights = _outputs(model, x, mode == "training")
             again = _outputs(model, x, mode == "training")[0]
         what = f"{out.dtype}{list(out.shape)}" if isinstance(out, Tensor) else type(out).__name__
         ok = isinstance(out, Tensor) and out.shape == (len(x), classes) and out.dtype == model.dtype
         require(ok, "model", make, f"{allowed}; in {mode} it gives {what}, not {model.dtype}{[len(x), classes]}")
-        require(left, "model", make, "a network that leaves the images it is given as they are")
+        require(images, "model", make, "a network that leaves the images it is given as they are")
+        kept = weights or mode == "training"
+        require(kept, "model", make, "a network that leaves its weights as they are in evaluation")
         same = torch.allclose(out, again, equal_nan=True)
         require(same, "model", make, f"a network that draws by PyTorch alone: one seed gave two results in {mode}")
         if mode == "training":
@@ -114,13 +116,15 @@ def fits(model: Model, x: Tensor, classes: int) -> None:
             require(not drew, "model", make, line)
 
 
-def _outputs(model: Model, x: Tensor, training: bool) -> tuple[object, bool, bool]:
-    """What comes out for images; whether random numbers were drawn; whether the images stayed as they were."""
-    module, given, device = model.bound(model.init(0)).train(training), x.clone(), model.device
+def _outputs(model: Model, x: Tensor, training: bool) -> tuple[object, bool, bool, bool]:
+    """What comes out for images; whether random numbers were drawn; whether images, and weights, stayed alike."""
+    vector, given, device = model.init(0), x.clone(), model.device
+    module = model.bound(vector).train(training)
     with drawing(device, 0), torch.no_grad():
         before = _state(device)
         out = module(given)
-        return out, not torch.equal(before, _state(device)), torch.equal(given, x)
+        drew, weights = not torch.equal(before, _state(device)), torch.equal(vector, model.init(0))
+        return out, drew, torch.equal(given, x), weights
 
 
 def _state(device: torch.device) -> Tensor:

@@ -232,7 +232,7 @@ class Model:
             if attribute in owner._parameters:
                 owner._parameters[attribute] = nn.Parameter(view, requires_grad=name in self.parameters)
             else:
-                owner._buffers[attribute] = view
+                owner._buffers[attribute] = view.data  # layers write into it between a loss and its derivative
         for name, other in self._others:
             _put(module, name, _get(module, other))
         return module

@@ -4,18 +4,23 @@ Whatever takes time to import is imported by the command that needs it, so that 
 """
 
 import argparse
-import gc
 import os
 import sys
+from math import inf
 from pathlib import Path
+from tarfile import TarError
+from zipfile import BadZipFile
 
 from cflkit import __version__
 from cflkit.checks import known, require
 from cflkit.workbook import places
+from cflkit.workbook.chapters import notebooks
 from cflkit.workbook.runs import pool, typed
 
+BAD = (ValueError, OSError, MemoryError, ModuleNotFoundError, BadZipFile, TarError)  # what was given, in one line
 GOES_ON = "; the same command goes on from the last checkpoint"
 VALUES = "VALUE is a number, a word, true, false, null, or a list such as [0,90]; several with commas between them"
+DEVICE = {"default": "cpu", "help": "cpu, cuda, or cuda:1 and so on (default: cpu); others change last digits"}
 RENAMED = {
     "sweep": "cflkit run CHAPTER or cflkit simulate METHOD, with -p NAME=VALUE,VALUE",
     "compare": "cflkit results NAME ...", "runs": "cflkit results", "ledger": "cflkit results --ledger [TABLE]",
@@ -71,28 +76,12 @@ def main(argv: list[str] | None = None) -> int:
     except KeyboardInterrupt:
         print(f"cflkit: interrupted{options.interrupted}", file=sys.stderr)
         return 130
-    except Exception as error:
-        if (status := _status(error)) is None:
-            raise
-        print(f"cflkit: {_line(error)}", file=sys.stderr)
-        return status
-
-
-def _status(error: Exception) -> int | None:
-    """What the program ends with after an error that is told in one line; None for a mistake of ours."""
-    from tarfile import TarError
-    from zipfile import BadZipFile
-
-    from cflkit.workbook.chapters.notebooks import CellFailed
-
-    bad = isinstance(error, ValueError | OSError | MemoryError | ModuleNotFoundError | BadZipFile | TarError)
-    return 1 if isinstance(error, CellFailed | pool.WorkerDied) else 2 if bad else None
-
-
-def _line(error: Exception) -> str:
-    if isinstance(error, OSError) and error.strerror:
-        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
-    return " ".join(str(error).split()) or type(error).__name__
+    except (notebooks.CellFailed, pool.WorkerDied, *BAD) as error:  # all others are mistakes of ours
+        line = " ".join(str(error).split()) or type(error).__name__
+        if isinstance(error, OSError) and error.strerror:
+            line = f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+        print(f"cflkit: {line}", file=sys.stderr)
+        return 2 if isinstance(error, BAD) else 1
 
 
 def parser() -> argparse.ArgumentParser:
@@ -101,102 +90,85 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--version", action="version", version=f"cflkit {__version__}")
     commands = top.add_subparsers(required=True, metavar="COMMAND")
 
-    def add(name: str, do, help: str, **more) -> Parser:
-        command = commands.add_parser(name, help=help, description=f"{help[0].upper()}{help[1:]}.")
+    def add(name: str, do, help: str, usage: str | None = None, **more):
+        command = commands.add_parser(name, help=help, usage=usage, description=f"{help[0].upper()}{help[1:]}.")
         usual = {"interrupted": "", "device": "cpu", "workers": 1}
         command.set_defaults(do=do, parser=command, **usual | more)
-        return command
+        return command.add_argument
 
-    command = add("run", _run, "run a chapter with other parameters", more=_of_chapter)
-    command.add_argument("chapter", help="a chapter, for example stocfl, or the path of a notebook; "
-                         "`--help` after it lists its parameters")  # fmt: skip
-    _add_values(command, "runs")
-    command = add("simulate", _simulate, "run methods, on data of your choice or as an experiment has it",
-                  interrupted=GOES_ON, more=_of_simulation)  # fmt: skip
-    command.usage = (f"{command.prog} METHOD [--on BUILDER] [--images NAME] [--clients N] [-p NAME=VALUE] ...\n"
-                     f"       {command.prog} --protocol PROTOCOL [LABEL ...] [-p NAME=VALUE] ...")  # fmt: skip
-    command.add_argument("name", nargs="*", metavar="METHOD", help="a name from `cflkit list methods`, or a method "
-                         "of your own, as FILE.py:CLASS; `--help` after it lists its parameters; with --protocol "
-                         "methods of it, or all")  # fmt: skip
-    command.add_argument("--protocol", help="a name from `cflkit list protocols`: run it, or change it by -p")
-    command.add_argument("--on", metavar="BUILDER", help="how data is divided (default: rotated)")
-    command.add_argument("--images", metavar="NAME", help="a name from `cflkit data`, several with commas, or "
-                         "an .npz (default: digits)")  # fmt: skip
-    command.add_argument("--clients", metavar="N", help="between how many clients (default: 40)")
-    _add_values(command, "runs, but book/results for a protocol as it is")
-    _add_device(command)
-    command.add_argument("--workers", type=typed.count, default=1, help="threads of a run (default: 1); their "
-                         "number changes no result")  # fmt: skip
-    command.add_argument("--checkpoint", type=Path, metavar="FOLDER",
-                         help="keep the run here, also when it has ended, to go on with more rounds")  # fmt: skip
-    command.add_argument("--again", action="store_true", help="run again what has a record, and overwrite it")
-    command.add_argument("--keep-models", action="store_true", help="write the trained networks and their "
-                         "confusion matrices beside the record, as .pt")  # fmt: skip
-    command = add("reproduce", _reproduce, "run what a table lacks, cheapest first", interrupted=GOES_ON)
-    command.add_argument("table", help="a name from `cflkit results --ledger`")
-    command.add_argument("--seeds", type=typed.seeds, help="such as 0-4 or 0,2; by default what the table wants")
-    command.add_argument("--out", type=Path, default=places.RESULTS, help="folder for run records")
-    _add_device(command)
-    _add_pool(command, "1")
-    command = add("results", _results, "list what was run, compare it, or set it beside the papers")
-    command.add_argument("name", nargs="*", help="compare runs of these names, or patterns such as 'stocfl/*'; the "
-                         "book's own too; without one, all runs are listed")  # fmt: skip
-    command.add_argument("--ledger", nargs="?", const="", metavar="TABLE", help="claims, and what is measured of "
-                         "all tables or, row by row, of one")  # fmt: skip
-    command.add_argument("--metric", default="accuracy", help="what the figure shows (default: accuracy)")
-    command.add_argument("--format", choices=("text", "csv", "latex"), default="text", help="of a table")
-    command.add_argument("--delete", action="store_true", help="delete the runs of these names")
-    command.add_argument("--out", type=Path, help="folder of the runs (default: runs; book/results for --ledger)")
-    command = add("data", _data, "list data sets, or download (to $CFLKIT_DATA, or ~/.cache/cflkit) and verify")
-    command.add_argument("name", nargs="*", help="download these; without one, all are listed with their state")
-    command = add("list", _list, "list methods, ways to divide data, chapters, and experiments")
-    command.add_argument("what", nargs="?", choices=("methods", "builders", "chapters", "protocols"),
-                         help="one of these, with more of each")  # fmt: skip
-    command = add("check", _check, "try what a file's methods promise, or hold notebooks to the book's rules")
-    command.add_argument("file", nargs="*", type=Path, help="a .py with methods, whose promises are tried, or a "
-                         ".ipynb (default: every notebook and page of the book)")  # fmt: skip
-    command = add("refresh", _refresh, "run notebooks again and store what they print")
-    command.add_argument("notebook", nargs="+", type=Path, help="the path of a notebook")
+    arg = add("run", _run, "run a chapter with other parameters", more=_of_chapter)
+    arg("chapter", help="a chapter, such as stocfl, or a notebook's path; `--help` after it lists its parameters")
+    _add_values(arg, "runs")
+    arg = add("simulate", _simulate, "run methods, on data of your choice or as an experiment has it",
+              "%(prog)s METHOD [--on BUILDER] [--images NAME] [--clients N] [-p NAME=VALUE] ...\n"
+              "       %(prog)s --protocol PROTOCOL [LABEL ...] [-p NAME=VALUE] ...",
+              interrupted=GOES_ON, more=_of_simulation)  # fmt: skip
+    arg("name", nargs="*", metavar="METHOD", help="a name from `cflkit list methods`, or a method of your own, as "
+        "FILE.py:CLASS; `--help` after it lists its parameters; with --protocol methods of it, or all")  # fmt: skip
+    arg("--protocol", help="a name from `cflkit list protocols`: run it, or change it by -p")
+    arg("--on", metavar="BUILDER", help="how data is divided (default: rotated)")
+    arg("--images", metavar="NAME", help="from `cflkit data`, several with commas, or an .npz (default: digits)")
+    arg("--clients", metavar="N", help="between how many clients (default: 40)")
+    _add_values(arg, "runs, but book/results for a protocol as it is")
+    arg("--device", **DEVICE)
+    arg("--workers", type=typed.count, default=1, help="threads of a run (default: 1); they change no result")
+    arg("--checkpoint", type=Path, metavar="FOLDER", help="keep the run here for good, to go on with more rounds")
+    arg("--again", action="store_true", help="run again what has a record, and overwrite it")
+    arg("--keep-models", action="store_true", help="write networks, confusion matrices and groups "
+        "over rounds beside it, as .pt")  # fmt: skip
+    arg = add("reproduce", _reproduce, "run what a table lacks, cheapest first", interrupted=GOES_ON)
+    arg("table", help="a name from `cflkit results --ledger`")
+    arg("--seeds", type=typed.seeds, help="such as 0-4 or 0,2; by default what the table wants")
+    arg("--out", type=Path, default=places.RESULTS, help="folder for run records")
+    arg("--device", **DEVICE)
+    _add_pool(arg, "1")
+    arg = add("results", _results, "list what was run, compare it, or set it beside the papers")
+    arg("name", nargs="*", help="compare these, the book's too, or all of 'stocfl/*'; without one, runs are listed")
+    arg("--ledger", nargs="?", const="", metavar="TABLE", help="claims and what is measured; or one table, by rows")
+    arg("--metric", default="accuracy", help="what the figure shows (default: accuracy)")
+    arg("--format", choices=("text", "csv", "latex"), default="text", help="of a table")
+    arg("--delete", action="store_true", help="delete the runs of these names")
+    arg("--out", type=Path, help="folder of the runs (default: runs; book/results for --ledger)")
+    arg = add("data", _data, "list data sets, or download (to $CFLKIT_DATA, or ~/.cache/cflkit) and verify")
+    arg("name", nargs="*", help="download these; without one, all are listed with their state")
+    arg = add("list", _list, "list methods, ways to divide data, chapters, and experiments")
+    arg("what", nargs="?", choices=("methods", "builders", "chapters", "protocols"), help="with more of each")
+    arg = add("check", _check, "try what a file's methods promise, or hold notebooks to the book's rules")
+    arg("file", nargs="*", type=Path, help="a .py with methods, or a .ipynb (default: the book's notebooks, pages)")
+    arg = add("refresh", _refresh, "run notebooks again and store what they print")
+    arg("notebook", nargs="+", type=Path, help="the path of a notebook")
     add("pages", _pages, "write the book's tables and verdicts from the run records")
     return top
 
 
-def _add_values(command, out: str) -> None:
-    command.add_argument("-p", dest="given", type=typed.pair, metavar="NAME=VALUE", action="append", default=[],
-                         help=f"a parameter; may be repeated. {VALUES}: every combination is run")  # fmt: skip
-    command.add_argument("--seed", "--seeds", dest="seeds", type=typed.seeds, metavar="SEEDS",
-                         help="such as 0, 0-4 or 0,2: a run for each (default: 0)")  # fmt: skip
-    command.add_argument("--out", type=Path, help=f"folder for what is written (default: {out})")
-    _add_pool(command, f"one for each core, {pool.cores()} here; 1 with --device or --workers")
+def _add_values(arg, out: str) -> None:
+    arg("-p", dest="given", type=typed.pair, metavar="NAME=VALUE", action="append", default=[],
+        help=f"a parameter; may be repeated. {VALUES}: every combination is run")  # fmt: skip
+    arg("--seed", "--seeds", dest="seeds", type=typed.seeds, metavar="SEEDS", help="such as 0, 0-4 or 0,2: a run "
+        "for each (default: 0)")  # fmt: skip
+    arg("--out", type=Path, help=f"folder for what is written (default: {out})")
+    _add_pool(arg, f"one for each core, {pool.cores()} here; 1 with --device or --workers")
 
 
-def _add_device(command) -> None:
-    command.add_argument("--device", default="cpu", help="cpu, cuda, or cuda:1 and so on (default: cpu); another "
-                         "one changes last digits")  # fmt: skip
-
-
-def _add_pool(command, default: str) -> None:
-    command.add_argument("--jobs", type=typed.count, help=f"how many runs side by side (default: {default})")
-    command.add_argument("--dask", metavar="ADDRESS", help="run on a Dask cluster, such as tcp://127.0.0.1:8786")
-    command.add_argument("--budget", type=typed.seconds, help="stop after this time, such as 20m or 1.5h; a round "
-                         "that has begun is finished")  # fmt: skip
+def _add_pool(arg, default: str) -> None:
+    arg("--jobs", type=typed.count, help=f"how many runs side by side (default: {default})")
+    arg("--dask", metavar="ADDRESS", help="run on a Dask cluster, such as tcp://127.0.0.1:8786")
+    arg("--budget", type=typed.seconds, default=inf, help="stop after such as 20m or 1.5h, and finish the round")
 
 
 # ---------------------------------------------------------------------- commands
 def _run(options) -> int:
     from cflkit.workbook.chapters import rerun
 
-    given, out = typed.lists(options.given), options.out or places.RUNS
-    require(options.seeds is None or "seed" not in given, "parameter", "seed", "given once")
-    if options.seeds and len(options.seeds) == 1:
-        given, options.seeds = given | {"seed": [str(options.seeds[0])]}, None
-    if options.seeds is None and all(len(texts) == 1 for texts in given.values()):
+    seeds = [("seed", ",".join(map(str, options.seeds)))] if options.seeds else []
+    given, out = typed.lists([*options.given, *seeds]), options.out or places.RUNS
+    if all(len(texts) == 1 for texts in given.values()):
         print(rerun.rerun(options.chapter, {name: text for name, (text,) in given.items()}, out))
         return 0
     from cflkit.workbook.chapters import sweep
 
     options.interrupted = GOES_ON
-    return _sweep(sweep.of_chapter(options.chapter, given, options.seeds, out), out, options)
+    return _sweep(sweep.of_chapter(options.chapter, given, out), out, options)
 
 
 def _simulate(options) -> int:
@@ -206,14 +178,14 @@ def _simulate(options) -> int:
     own = bool(options.protocol) and not given and not any(base.source for base in bases)
     out = options.out or (places.RESULTS if own else places.RUNS)
     alone = len(bases) == len(seeds) == 1 and all(len(texts) == 1 for texts in given.values())
-    folders = {"out": out, "checkpoints": places.RUNS if own else out}
-    how = {"checkpoint": options.checkpoint, "again": options.again, "keep_models": options.keep_models,
-           "progress": alone}  # fmt: skip
-    points = sweep.of_plans(bases, given, seeds, folders, **how)
     if options.checkpoint:
-        require(alone, "checkpoint", str(options.checkpoint), f"given for one run; these are {len(points)}")
-        require(not options.again, "checkpoint", str(options.checkpoint), "left out with --again")
+        kept = str(options.checkpoint)
+        require(alone, "checkpoint", kept, "given for one run; these are several")
+        require(not options.again, "checkpoint", kept, "left out with --again")
         places.need_folder("checkpoint", options.checkpoint)
+    folders = {"out": out, "checkpoints": places.RUNS if own else out}
+    points = sweep.of_plans(bases, given, seeds, folders, checkpoint=options.checkpoint, again=options.again,
+                            keep_models=options.keep_models, progress=alone)  # fmt: skip
     if not alone:
         return _sweep(points, options.out or places.RUNS, options)
     record, was = points[0].task(options.budget)
@@ -224,20 +196,19 @@ def _simulate(options) -> int:
 
 
 def _bases(options) -> list:
-    """The runs that are asked for, as they are before anything of them is changed."""
     from cflkit.engine.simulation import check_device
     from cflkit.workbook.runs import plans, protocols
 
     check_device(options.device)
     how, name = {"device": options.device, "workers": options.workers}, options.protocol
-    chosen = {"builder": options.on, "images": options.images, "clients": options.clients}
+    chosen = {"on": options.on, "images": options.images, "clients": options.clients}
     chosen = {name: given for name, given in chosen.items() if given is not None}
     if name is None:
         require(len(options.name) == 1, "method", " ".join(options.name), "one name from `cflkit list methods`")
         options.given[:0] = [("clients", chosen.pop("clients"))] if "clients" in chosen else []
         return [plans.free(options.name[0], **chosen, **how)]
     for key, given in chosen.items():
-        require(False, {"builder": "on"}.get(key, key), given, "left out with --protocol; use -p")
+        require(False, key, given, "left out with --protocol; use -p")
     places.need_book()
     known(protocols.protocols(), name, "protocol")
     return [protocols.plan(name, label, **how) for label in options.name or protocols.protocols()[name]["methods"]]
@@ -262,23 +233,23 @@ def _reproduce(options) -> int:
     for name, folder in {"out": options.out, "checkpoints": places.RUNS}.items():
         places.need_folder(name, folder)
     runs = reproduce.lacking(options.table, options.seeds, options.out, device=options.device)
+    alone = options.jobs in (None, 1) and not options.dask
     with pool.place(options.jobs or 1, options.dask):
-        failed = reproduce.reproduce(options.table, runs, options.budget, options.out,
-                                     progress=options.jobs in (None, 1) and not options.dask)  # fmt: skip
+        failed = reproduce.reproduce(options.table, runs, options.budget, options.out, progress=alone)
     return int(bool(failed))
 
 
 def _results(options) -> None:
-    if options.ledger is not None:
+    ledger = options.ledger is not None
+    if ledger:
         places.need_book()
-    out = options.out or (places.RUNS if options.ledger is None else places.RESULTS)
+    out = options.out or (places.RESULTS if ledger else places.RUNS)
     require(out == places.RUNS or out.is_dir(), "out", str(out), "a folder that exists")
-    if options.ledger is not None:
+    if ledger:
         from cflkit.workbook.chapters import accounts
 
         require(not options.name, "name", " ".join(options.name), "left out with --ledger")
-        one = options.ledger and accounts.of_table(options.ledger, out, options.format)
-        return print(*(one or accounts.of_ledger(out)), sep="\n")
+        return print(*accounts.lines(options.ledger, out, options.format), sep="\n")
     from cflkit.workbook.chapters import compare
 
     require(bool(options.name) or not options.delete, "name", "", "given, to delete anything")
@@ -312,7 +283,7 @@ def _data(options) -> None:
 def _list(options) -> None:
     from cflkit.workbook.chapters import catalogue
 
-    print("\n".join(catalogue.everything() if options.what is None else catalogue.each(options.what)))
+    print(*catalogue.lines(options.what), sep="\n")
 
 
 def _check(options) -> int:
@@ -322,8 +293,6 @@ def _check(options) -> int:
 
 
 def _refresh(options) -> None:
-    from cflkit.workbook.chapters import notebooks
-
     for path in options.notebook:
         notebooks.refresh(path)
         print(f"{path.name}: refreshed")
@@ -334,14 +303,12 @@ def _pages(options) -> None:
     sys.path.insert(0, str(places.BOOK / "_ext"))  # where all that only the book needs lies
     import pages
 
-    gc.disable()  # the records stay to the end, and looking through them for garbage takes seconds
     pages.write()
 
 
 # ---------------------------------------------------------------------- what --help lists
 def _of_chapter(options) -> str:
-    """The parameters of a chapter, or the chapters."""
-    from cflkit.workbook.chapters import notebooks, parameters
+    from cflkit.workbook.chapters import parameters
 
     if not (name := getattr(options, "chapter", None)):
         return notebooks.listed()
@@ -350,7 +317,6 @@ def _of_chapter(options) -> str:
 
 
 def _of_simulation(options) -> str:
-    """The parameters of a method and of its data."""
     names = getattr(options, "name", None) or []
     if not names or getattr(options, "protocol", None):
         return "parameters: cflkit simulate METHOD [--on BUILDER] --help lists them"

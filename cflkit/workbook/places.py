@@ -55,12 +55,9 @@ def writing(path: Path) -> Iterator[None]:
 
 @contextlib.contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """Give a temporary file to write to, which replaces `path` on success; else `path` stays as it was.
-
-    What killed processes left of the same file is removed when it is a day old: it may be another machine's.
-    """
+    """Give a temporary file to write to, which replaces `path` on success; else `path` stays as it was."""
     for left in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
-        with contextlib.suppress(FileNotFoundError):  # another process has removed it
+        with contextlib.suppress(FileNotFoundError):  # of a killed process, perhaps on another machine
             if time.time() - left.stat().st_mtime > DAY:
                 left.unlink()
     part = path.with_name(f".{path.name}.{uuid.uuid4().hex}.part")  # two processes may write the same file
@@ -79,7 +76,7 @@ def write(path: Path, text: str) -> None:
 
 
 def label(text: str) -> str:
-    """Make a label that can name a file; what is too long keeps its beginning and gets a digest."""
+    """Make a label that can name a file; what is too long ends in a digest."""
     text = re.sub(r"[^\w,.=+\-]+", "_", text)
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 9]}_{digest([text])}"
 

@@ -16,13 +16,12 @@ from cflkit.checks import known, parameters, require
 
 
 class _Strict(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
-    """YAML in which a key that stands twice is an error and not the last one."""
+    """YAML in which a key that stands twice is an error and not the last one; merged ones may be overridden."""
 
     def construct_mapping(self, node, deep=False):
-        """Build a mapping of keys that differ; merged ones may be overridden."""
         own = [key.value for key, _ in node.value if key.tag != "tag:yaml.org,2002:merge"]
-        for key in own:
-            if own.count(key) > 1 and not getattr(node, "flat", False):
+        for key in own if not getattr(node, "flat", False) else ():
+            if own.count(key) > 1:
                 told = f"the key {key!r} stands twice"
                 raise yaml.constructor.ConstructorError(None, None, told, node.start_mark)
         node.flat = True  # merged keys are in it from now on
@@ -57,7 +56,7 @@ def at(*where: object) -> Iterator[None]:
     """Put the place before what is refused inside, in one line."""
     try:
         yield
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, LookupError, OSError, RecursionError) as error:
         raise ValueError(f"{', '.join(map(str, where))}: {error}") from None
 
 

@@ -13,28 +13,25 @@ PARTS = {"method": "of {0}", "federation": "of the data, {1}", "setting": "of th
          "local": "of local training (without a protocol: lr = 0.1, epochs = 5)"}  # fmt: skip
 
 
-def everything() -> Iterator[str]:
-    """A line for each kind of thing; of the book's only where it is there."""
-    yield f"methods: {', '.join(sorted(METHODS))}"
-    yield f"builders: {', '.join(sorted(BUILDERS))}"
-    if places.PAPERS.is_dir():
-        yield notebooks.listed()
-        yield f"protocols: {', '.join(protocols.protocols())}"
+def lines(kind: str | None) -> Iterator[str]:
+    """Every method with its parameters, every builder, chapter, or protocol with its methods; or all in brief.
 
-
-def each(kind: str) -> Iterator[str]:
-    """Every method with its parameters, every builder, chapter, or protocol with its methods."""
+    What is the book's only where that is there.
+    """
     if kind in ("chapters", "protocols"):
         places.need_book()
-    if kind == "chapters":
+    if kind is None:
+        yield f"methods: {', '.join(sorted(METHODS))}"
+        yield f"builders: {', '.join(sorted(BUILDERS))}"
+    if kind == "chapters" or (kind is None and places.PAPERS.is_dir()):
         yield notebooks.listed()
-    elif kind == "protocols":
-        for name, protocol in protocols.protocols().items():
-            yield f"{name:28} {protocol['feeds']}\n{'':28}   {' '.join(protocol['methods'])}"
-    else:
-        for name, one in sorted((METHODS if kind == "methods" else BUILDERS).items()):
-            yield f"{name:16} {(one.__doc__ or '').strip().splitlines()[0]}"
-            yield from (f"{'':16} {line}" for line in (_of(name, "rotated", "method") if kind == "methods" else ()))
+    if kind is None and places.PAPERS.is_dir():
+        yield f"protocols: {', '.join(protocols.protocols())}"
+    for name, protocol in protocols.protocols().items() if kind == "protocols" else ():
+        yield f"{name:28} {protocol['feeds']}\n{'':28}   {' '.join(protocol['methods'])}"
+    for name, one in sorted({"methods": METHODS, "builders": BUILDERS}.get(kind, {}).items()):
+        yield f"{name:16} {(one.__doc__ or '').strip().splitlines()[0]}"
+        yield from (f"{'':16} {line}" for line in (_of(name, "rotated", "method") if kind == "methods" else ()))
 
 
 def of_simulation(method: str, builder: str) -> Iterator[str]:
@@ -48,6 +45,5 @@ def of_simulation(method: str, builder: str) -> Iterator[str]:
 
 
 def _of(method: str, builder: str, part: str) -> list[str]:
-    """The parameters of one part of a run: default, and what is allowed."""
     takes = plans.accepted(method, builder).items()
     return [parameters.line(key, default, hint) for key, (where, hint, default) in takes if where == part]

@@ -1,7 +1,6 @@
 """What was run at the console: records and reruns of chapters, found by name, listed, and set beside each other."""
 
 import shutil
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
@@ -37,6 +36,11 @@ class Run:
     failed: bool = False  # whether a cell of the chapter failed
 
     @property
+    def label(self) -> str:
+        """What it is called by where it stands alone: its method."""
+        return name(self.file).partition("/")[2].partition(",")[0]
+
+    @property
     def diverged(self) -> list[str]:
         """The methods whose models have diverged by some round."""
         return [method for method, each in self.rounds.items()
@@ -66,21 +70,21 @@ def name(file: Path) -> str:
 def find(names: Iterable[str], folders: Iterable[Path]) -> dict[str, list[Path]]:
     """Find the files of runs by name, or by a pattern such as ``stocfl/*``: of each name a file a seed.
 
-    A name that several folders have comes once for each: ``NAME (FOLDER)``. One that no run has is refused.
+    Those of a second folder are called ``NAME (FOLDER)``. A name that no run has is refused.
     """
-    there: dict[tuple[str, Path], list[Path]] = {}
-    for folder in {folder.resolve(): folder for folder in folders}.values():
-        for file in sorted(sorted([*folder.glob("*/*.json"), *folder.glob("*/*/run.json")]), key=name):
-            there.setdefault((name(file), folder), []).append(file)
-    found: dict[tuple[str, Path], None] = {}
+    there: dict[str, list[Path]] = {}
+    for number, folder in enumerate(dict.fromkeys(folder.resolve() for folder in folders)):
+        where = f" ({places.near(folder)})" * bool(number)
+        files = sorted([*folder.glob("*/*.json"), *folder.glob("*/*/run.json")])
+        for file in sorted(files, key=name):
+            there.setdefault(f"{name(file)}{where}", []).append(file)
+    found: dict[str, list[Path]] = {}
     for pattern in names:
-        here = [key for key in there if fnmatch(key[0], pattern)]
+        here = {key: files for key, files in there.items() if fnmatch(key.partition(" (")[0], pattern)}
         if not here and pattern != "*":
-            known(sorted({name for name, _ in there}), pattern, "run")
-        found |= dict.fromkeys(here)
-    twice = Counter(name for name, _ in found)
-    return {f"{name} ({places.near(folder)})" if twice[name] > 1 else name: there[name, folder]
-            for name, folder in found}  # fmt: skip
+            known(dict.fromkeys(key.partition(" (")[0] for key in there), pattern, "run")
+        found |= here
+    return found
 
 
 def read(file: Path) -> Run:
@@ -90,17 +94,20 @@ def read(file: Path) -> Run:
         given = run["parameters"]
         return Run(file, given.pop("seed", 0), given, run["metrics"], run["provenance"], bool(run["failed"]))
     record = records.read(file)
-    return Run(file, record["seed"], _flat(record["config"]), {"": [record["rounds"]]}, record["provenance"])
+    (flat,) = pd.json_normalize(record["config"]).to_dict("records")  # such as local.lr
+    given = {name: value for name, value in flat.items() if name.split(".")[-1] not in HIDDEN}
+    return Run(file, record["seed"], given, {"": [record["rounds"]]}, record["provenance"])
 
 
 def load(found: Mapping[str, Iterable[Path]]) -> tuple[dict[str, list[Run]], list[str]]:
     """Read the runs of each name, in the order of their seeds; and give a line for each that cannot be read."""
     good, bad = {}, []
-    for name, file in ((name, file) for name, files in found.items() for file in files):
-        try:
-            good.setdefault(name, []).append(read(file))
-        except ValueError as error:
-            bad.append(f"left out: {error}")
+    for name, files in found.items():
+        for file in files:
+            try:
+                good.setdefault(name, []).append(read(file))
+            except ValueError as error:
+                bad.append(f"left out: {error}")
     return {name: sorted(runs, key=lambda run: run.seed) for name, runs in good.items()}, bad
 
 
@@ -108,20 +115,8 @@ def delete(file: Path) -> None:
     """Delete a run with all that lies beside it."""
     if file.name == "run.json":
         shutil.rmtree(file.parent)
-        return
-    for suffix in (".csv", ".png", ".json"):
-        file.with_suffix(suffix).unlink(missing_ok=True)
-
-
-def _flat(config: Mapping, before: str = "") -> dict:
-    """Bring a configuration to one level; methods, federations and local training have few names in common."""
-    flat = {}
-    for name, value in config.items():
-        if isinstance(value, Mapping):
-            flat |= _flat(value, f"{before}{name}.")
-        elif name not in HIDDEN:
-            flat[f"{before}{name}"] = value
-    return flat
+    for beside in file.parent.glob(f"{file.stem}.*"):
+        beside.unlink()
 
 
 # ---------------------------------------------------------------------- comparing
@@ -137,20 +132,18 @@ def show(found: Groups, out: Path, metric: str, form: str) -> None:
         print(written(table if form == "csv" else cells(table, metric), form))
         return
     print(*head(groups, found), written(cells(table, metric)), *differences(table, metric), sep="\n")
-    if (drawn := figure(groups, metric)) is None:
-        print(f"no figure: no run has several rounds with a number {metric!r}")
-        return
-    print(places.near(save(drawn, out / f"compare-{places.digest([*found, metric])}.png")))
+    picture = out / f"compare-{places.digest([*found, metric])}.png"
+    drawn = draw(groups, metric, picture)
+    print(places.near(picture) if drawn else f"no figure: no run has several rounds with a number {metric!r}")
 
 
 def show_one(record: Path) -> list[Path]:
     """Write the rounds of a record beside it, as CSV and as a learning curve; returns the two files."""
-    run, table = read(record), record.with_suffix(".csv")
+    run, csv, png = read(record), record.with_suffix(".csv"), record.with_suffix(".png")
     (rows,) = run.rounds[""]
-    History(rounds=rows).to_csv(table)
-    y = "accuracy" if "accuracy" in rows[-1] else "personal_accuracy"
-    label = name(record).partition("/")[2].partition(",")[0]
-    return [table, save(figure({label: [run]}, y), record.with_suffix(".png"))]
+    History(rounds=rows).to_csv(csv)
+    draw({run.label: [run]}, "accuracy" if "accuracy" in rows[-1] else "personal_accuracy", png)
+    return [csv, png]
 
 
 def head(groups: Groups, names: Iterable[str]) -> list[str]:
@@ -177,35 +170,33 @@ def rounds(groups: Groups) -> pd.DataFrame:
     return frame[ONE].join(frame.drop(columns=ONE).select_dtypes("number"))
 
 
-def scores(groups: Groups) -> pd.DataFrame:
-    """The last round's value for each run, method, metric and seed; several of one seed count as their mean."""
-    last = rounds(groups).groupby(ONE, sort=False).tail(1).drop(columns="round", errors="ignore").set_index(ONE)
-    long = last.rename_axis(columns="metric").stack().dropna().rename("value").reset_index()
-    return long.groupby(["run", "method", "metric", "seed"], sort=False, as_index=False)["value"].mean()
-
-
 def summary(groups: Groups) -> pd.DataFrame:
     """One row for each group of runs, method and metric: over how many seeds, ``mean`` and ``std`` (ddof 1).
 
-    The ``difference`` to the first group is over the ``shared`` seeds, with its 95% interval (``low``, ``high``).
+    What counts is the last round; several runs of one seed count as their mean. The ``difference`` to the first
+    group is over the ``shared`` seeds, with its 95% interval (``low``, ``high``).
     """
+    last = rounds(groups).groupby(ONE, sort=False).tail(1).drop(columns="round", errors="ignore").set_index(ONE)
+    long = last.rename_axis(columns="metric").stack().dropna()
+    long = long.groupby(["run", "method", "metric", "seed"], sort=False).mean()
+    values = {key: part.droplevel([0, 1, 2]) for key, part in long.groupby(level=[0, 1, 2], sort=False)}
     rows, first = [], next(iter(groups), "")
-    values = {key: part.set_index("seed")["value"]
-              for key, part in scores(groups).groupby(["run", "method", "metric"], sort=False)}  # fmt: skip
     for (run, method, metric), ours in values.items():
+        row = {"run": run, "method": method, "metric": metric, "seeds": len(ours)}
         one, theirs = metrics.spread(ours), values.get((first, method, metric), pd.Series())
-        rows.append([run, method, metric, one["n"], one["mean"], one["std"]])
+        rows.append(row | {"mean": one["mean"], "std": one["std"]})
         seeds = ours.index.intersection(theirs.index)
         if run != first and len(seeds):
             gap = metrics.paired_difference(ours[seeds], theirs[seeds])
-            rows[-1] += [gap["n"], gap["mean"], gap["low"], gap["high"]]
+            rows[-1] |= {"shared": gap["n"], "difference": gap["mean"], "low": gap["low"], "high": gap["high"]}
     columns = ["run", "method", "metric", "seeds", "mean", "std", "shared", "difference", "low", "high"]
-    return pd.DataFrame([[*row, *[None] * (len(columns) - len(row))] for row in rows], columns=columns)
+    return pd.DataFrame(rows, columns=columns)
 
 
 def cells(table: pd.DataFrame, metric: str = "accuracy") -> pd.DataFrame:
     """Write a summary for reading: a row for each group and method, a column for each metric."""
-    shown = [number(*row) for row in table[["mean", "std", "seeds"]].itertuples(index=False)]
+    shown = [f"{mean:.{digits}f}" + f" ± {std:.{digits}f}" * (seeds > 1) for mean, std, seeds, digits in
+             zip(table["mean"], table["std"], table["seeds"], 4 * (table["mean"].abs() < 1000), strict=True)]
     wide = table.assign(cell=shown).set_index(["run", "method", "metric"])["cell"].unstack(sort=False)
     wide = wide[[name for name in dict.fromkeys([*SHOWN, metric]) if name in wide]].fillna("–")
     wide.insert(0, "seeds", table.groupby(["run", "method"])["seeds"].max())
@@ -214,20 +205,11 @@ def cells(table: pd.DataFrame, metric: str = "accuracy") -> pd.DataFrame:
 
 
 def differences(table: pd.DataFrame, metric: str = "accuracy") -> list[str]:
-    """A line for each difference to the first group."""
-    lines, first = [], table["run"].iloc[0]
-    for row in table[table["metric"].isin([*SHOWN, metric])].dropna(subset=["difference"]).itertuples():
-        what = f"{row.method}: {row.metric}" if row.method else row.metric
-        sure = "" if pd.isna(row.low) else f", 95% interval {row.low:+.4f} to {row.high:+.4f}"
-        seeds = f"{row.shared:.0f} seed{'s' * (row.shared > 1)}"
-        lines.append(f"{what}, {row.run} - {first}: {row.difference:+.4f} over {seeds}{sure}")
-    return lines
-
-
-def number(mean: float, std: float, seeds: int) -> str:
-    """Write a mean, and the standard deviation where there are several seeds."""
-    digits = 4 if abs(mean) < 1000 else 0
-    return f"{mean:.{digits}f}" + (f" ± {std:.{digits}f}" if seeds > 1 else "")
+    """The differences to the first group that a reader sees, as a table, if there are any."""
+    shown = table[table["metric"].isin([*SHOWN, metric])].dropna(subset=["difference"])
+    columns = ["run", *["method"] * bool(shown["method"].any()), "metric", "shared", "difference", "low", "high"]
+    first = f"\nless {table['run'].iloc[0]}, over the seeds that both have, with a 95% interval:"
+    return [first, written(shown[columns].round(4).astype({"shared": int}))] if len(shown) else []
 
 
 def written(frame: pd.DataFrame, form: str = "text") -> str:
@@ -235,8 +217,8 @@ def written(frame: pd.DataFrame, form: str = "text") -> str:
     if form == "csv":
         return frame.to_csv(index=False).rstrip()
     if form == "latex":
-        table = frame.style.format(escape="latex", na_rep="–", precision=2).format_index(escape="latex", axis=1)
-        return table.hide(axis=0).to_latex(hrules=True).rstrip().replace("±", r"$\pm$")
+        table = frame.to_latex(index=False, escape=True, na_rep="–", float_format="{:.2f}".format)
+        return table.rstrip().replace("±", r"$\pm$")
     return frame.astype(object).where(frame.notna(), "–").to_string(index=False)
 
 
@@ -263,8 +245,9 @@ def figure(groups: Groups, y: str) -> Figure | None:
     return drawn
 
 
-def save(drawn: Figure, file: Path) -> Path:
-    """Write a figure, whole or not at all; returns the file."""
-    with places.atomic_write(file) as part:
-        drawn.savefig(part, format="png")
-    return file
+def draw(groups: Groups, y: str, file: Path) -> bool:
+    """Write the figure to a file, whole or not at all; tells whether there is something to draw."""
+    if drawn := figure(groups, y):
+        with places.atomic_write(file) as part:
+            drawn.savefig(part, format="png")
+    return drawn is not None

@@ -9,6 +9,7 @@ import sys
 import tempfile
 import uuid
 from collections.abc import Iterator, Mapping
+from itertools import product
 from pathlib import Path
 
 from cflkit.checks import known, require
@@ -52,24 +53,20 @@ def chapter(name: str) -> Path:
     return places.BOOK / f"{name}.ipynb"
 
 
-def load(path: Path) -> dict:
-    """Read a notebook as plain data; the source of each cell is one text."""
-    try:
-        notebook = json.loads(path.read_text("utf-8"))
-        for cell in notebook["cells"]:
-            cell["source"] = "".join(cell["source"])
-        ok = all(cell["cell_type"] and "metadata" in cell for cell in notebook["cells"])
-    except (ValueError, KeyError, TypeError):
-        ok = False
-    require(ok and isinstance(notebook.get("metadata"), dict), "notebook", str(path), "a Jupyter notebook")
-    return notebook
-
-
-def node(path: Path):
-    """Read a notebook as nbformat has it."""
+def load(path: Path):
+    """Read a notebook as nbformat has it; the source of each cell is one text."""
     import nbformat
 
-    return nbformat.convert(nbformat.from_dict(load(path)), 4)
+    try:
+        notebook = nbformat.from_dict(json.loads(path.read_text("utf-8")))
+        for cell in notebook.cells:
+            cell.source = "".join(cell.source)
+        parts = [notebook, *notebook.cells]
+        ok = all(isinstance(part.metadata, dict) for part in parts) and all(cell.cell_type for cell in parts[1:])
+    except (ValueError, AttributeError, TypeError):
+        ok = False
+    require(ok, "notebook", str(path), "a Jupyter notebook")
+    return notebook
 
 
 def tags(cell: Mapping) -> list[str]:
@@ -80,8 +77,8 @@ def tags(cell: Mapping) -> list[str]:
 def execute(notebook, path: Path, values: Mapping, executed: Path | None = None, **how):
     """Run the cells of a notebook, as nbformat has it, in a kernel in the folder of its `path`.
 
-    `values` are in place of those that its cell sets; `executed` is where papermill writes it while it runs. A cell
-    that fails raises :class:`CellFailed`.
+    `values` are in place of those that its cell sets; `executed` is where it is written while it runs. A cell that
+    fails raises :class:`CellFailed`.
     """
     import papermill
     from traitlets.config import Config
@@ -89,12 +86,14 @@ def execute(notebook, path: Path, values: Mapping, executed: Path | None = None,
     target = str(executed or "").replace("{", "{{").replace("}", "}}")  # papermill fills parameters into braces
     for cell in notebook.cells:
         cell.metadata.setdefault("tags", [])  # papermill takes them for granted
+    folder = tempfile.gettempdir() if len(tempfile.gettempdir()) <= LONGEST else "/tmp"
+    files = {"transport": "ipc", "ip": f"{folder}/kernel-{uuid.uuid4().hex[:12]}"}  # ports of two may collide
     try:
         with environment():
             return papermill.execute_notebook(
                 notebook, target or None, dict(values), language="python", cwd=str(path.resolve().parent),
                 kernel_name="python3", start_timeout=300, progress_bar=sys.stderr.isatty(),
-                config=Config(KernelManager=sockets()),
+                config=Config(KernelManager=files),
                 extra_arguments=["--log-level=CRITICAL"],  # it says nothing of its own when it is interrupted
                 **how)  # fmt: skip
     except papermill.PapermillExecutionError as error:
@@ -109,9 +108,14 @@ def refresh(path: Path) -> None:
     """
     import nbformat
 
-    notebook, before = node(path), os.times()
+    notebook, before, seen = load(path), os.times(), {""}
     notebook.nbformat_minor = 5
-    _clear(notebook)
+    for number, cell in enumerate(notebook.cells):  # every one gets an identifier of its own
+        if cell.get("id", "") in seen:
+            cell.id = hashlib.sha256(f"{number}/{cell.source}".encode()).hexdigest()[:8]
+        seen.add(cell.id)
+    for part, key in product([notebook, *notebook.cells], STRAY):
+        part.metadata.pop(key, None)
     done = execute(copy.deepcopy(notebook), path, {}, coalesce_streams=True, record_timing=False)
     for cell, ran in zip(notebook.cells, done.cells, strict=True):
         if cell.cell_type == "code":
@@ -129,37 +133,14 @@ def refresh(path: Path) -> None:
         places.write(TIMES / f"{path.stem}.json", json.dumps(took, indent=1) + "\n")
 
 
-def _clear(notebook) -> None:
-    """Drop traces of earlier runs, and give every cell an identifier of its own."""
-    seen: set[str] = set()
-    for number, cell in enumerate(notebook.cells):
-        if cell.get("id", "") in seen | {""}:
-            cell.id = hashlib.sha256(f"{number}/{cell.source}".encode()).hexdigest()[:8]
-        seen.add(cell.id)
-    for part in [notebook, *notebook.cells]:
-        for key in STRAY:
-            part.metadata.pop(key, None)
-
-
-def sockets() -> dict[str, str]:
-    """Let a kernel talk through files: the ports that two kernels pick may collide."""
-    folder = tempfile.gettempdir()
-    folder = folder if len(folder) <= LONGEST else "/tmp"
-    return {"transport": "ipc", "ip": f"{folder}/kernel-{uuid.uuid4().hex[:12]}"}
-
-
 @contextlib.contextmanager
 def environment() -> Iterator[None]:
     """Start kernels under `ENVIRONMENT`, with no settings of the user's; a kernel inherits its parent's."""
-    before = dict(os.environ)
+    from unittest import mock
+
     with tempfile.TemporaryDirectory(prefix="cflkit-") as folder:
         own = {name: f"{folder}/{name}" for name in OWN}
         Path(own["MATPLOTLIBRC"]).touch()  # an empty one: matplotlib's own defaults
-        for name in PERSONAL:
-            os.environ.pop(name, None)
-        os.environ.update(ENVIRONMENT | own)
-        try:
+        kept = {name: value for name, value in os.environ.items() if name not in PERSONAL}
+        with mock.patch.dict(os.environ, kept | ENVIRONMENT | own, clear=True):
             yield
-        finally:
-            os.environ.clear()
-            os.environ.update(before)

@@ -24,7 +24,6 @@ from cflkit.workbook.runs import typed
 Value = int | float | bool | str
 
 TYPES = {"int": int, "float": float, "bool": bool, "str": str}
-SHAPE = "`name: type = literal  # help`"
 NUMBER = r"\s*([-+]?(?:inf|\d[\d.]*(?:e[-+]?\d+)?))\s*"
 INTERVAL = re.compile(rf"([\[(]){NUMBER},{NUMBER}([\])])$")
 CHOICES = re.compile(r"\{([^{}]+)\}$")
@@ -36,7 +35,6 @@ REQUIRED = re.compile(r"# require: (.+)")
 class Parameter:
     """One line of a `parameters` cell: `hint` is the type with its limits, as :mod:`cflkit.checks` has it."""
 
-    type: type
     hint: Any
     default: Value
     help: str
@@ -75,7 +73,6 @@ def line(name: str, default: object, hint: Any, help: str = "") -> str:
 
 
 def _hint(kind: type, help: str) -> Any:
-    """Read the limits at the end of a help text."""
     if interval := INTERVAL.search(help):
         require(kind in (int, float), "type", kind.__name__, "int or float, with an interval")
         left, low, high, right = interval.groups()
@@ -89,20 +86,20 @@ def _hint(kind: type, help: str) -> Any:
 
 def read(source: str) -> Schema:
     """Read the source of a `parameters` cell; refuse what is no such line, and defaults that are not allowed."""
-    found: dict[str, Parameter] = {}
+    found, shape = {}, "`name: type = literal  # help`"
     try:
         for node in ast.parse(source).body:
             text = source.splitlines()[node.lineno - 1]
-            shape = re.fullmatch(r"(\w+): (\w+) = (.+?)  # (.+)", text)
-            require(isinstance(node, ast.AnnAssign) and bool(shape), "parameter line", text, SHAPE)
-            name, kind, literal, help = shape.groups()
+            parts = re.fullmatch(r"(\w+): (\w+) = (.+?)  # (.+)", text)
+            require(isinstance(node, ast.AnnAssign) and bool(parts), "parameter line", text, shape)
+            name, kind, literal, help = parts.groups()
             known(TYPES, kind, f"type of {name}")
             require(name not in found, "parameter", name, "given once")
             value, hint = eval(literal, {"__builtins__": {}}), _hint(TYPES[kind], help.strip())
             value = float(value) if kind == "float" and type(value) is int else value
             declared(name, value, hint)
-            found[name] = Parameter(TYPES[kind], hint, value, help.strip())
-        require(bool(found), "parameters cell", source, f"at least one {SHAPE}")
+            found[name] = Parameter(hint, value, help.strip())
+        require(bool(found), "parameters cell", source, f"at least one {shape}")
         schema = Schema(found, REQUIRED.findall(source))
         schema.read({})
     except (NameError, SyntaxError, TypeError) as error:
@@ -112,6 +109,6 @@ def read(source: str) -> Schema:
 
 def of(path: Path) -> Schema:
     """Read the schema of the notebook at `path` from its one `parameters` cell."""
-    tagged = [cell for cell in notebooks.load(path)["cells"] if "parameters" in notebooks.tags(cell)]
+    tagged = [cell for cell in notebooks.load(path).cells if "parameters" in notebooks.tags(cell)]
     require(len(tagged) == 1, f"{path.name}: cells tagged parameters", len(tagged), "exactly 1")
-    return read(tagged[0]["source"])
+    return read(tagged[0].source)

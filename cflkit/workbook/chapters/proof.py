@@ -7,6 +7,7 @@ from pathlib import Path
 
 from cflkit.workbook import places
 from cflkit.workbook.chapters import notebooks, parameters
+from cflkit.workbook.runs import protocols
 
 WIDGET = "application/vnd.jupyter.widget"
 
@@ -28,23 +29,23 @@ def check(files: Sequence[Path]) -> int:
 
     Returns 0 if all is well, else 1; every problem is a line on standard error.
     """
-    broken, found, total = 0, [], 0
+    broken, found, counts = 0, [], []
     if not files:
         places.need_book()
+        protocols.check()
         tested = places.BOOK / "playground.md"  # whose numbers tests/test_playground.py computes
         found = [f"{page.name}: has the number {number} typed in its prose"
                  for page in sorted({*places.BOOK.glob("*.md")} - {tested})
                  for number in typed(page.read_text("utf-8"))]  # fmt: skip
-        files = notebooks.chapters()
-    for path in files:
+    for path in files or notebooks.chapters():
         if path.suffix == ".py":
             broken += _promises(path)
-            continue
-        lines, compared = problems(path)
-        found, total = [*found, *lines], total + compared
-        print(f"{path.name}: {compared} cells compared")
-    if count := sum(path.suffix != ".py" for path in files):
-        print(f"{total} cells compared in {count} notebooks")
+        else:
+            lines, compared = problems(path)
+            found, counts = [*found, *lines], [*counts, compared]
+            print(f"{path.name}: {compared} cells compared")
+    if counts:
+        print(f"{sum(counts)} cells compared in {len(counts)} notebooks")
     print(*found, sep="\n", end="\n" * bool(found), file=sys.stderr)
     return int(bool(found or broken))
 
@@ -68,25 +69,23 @@ def _promises(path: Path) -> int:
 
 def problems(path: Path) -> tuple[list[str], int]:
     """Say why the notebook at `path` may not be trusted, in lines; and of how many cells nbval compares outputs."""
-    notebook = notebooks.load(path)
-    lines = [f"notebook: {problem}" for problem in _stray(notebook)]
+    notebook, lines, turn, total = notebooks.load(path), [], 0, 0
     try:
         parameters.of(path)
     except ValueError as error:
         lines.append("notebook: " + str(error).removeprefix(f"{path.name}: "))
-    turn = compared = 0
-    for number, cell in enumerate(notebook["cells"], 1):
-        found = [*_stray(cell)]
-        if cell["cell_type"] == "code":
+    for number, cell in enumerate([notebook, *notebook.cells]):
+        found = [f"holds {key} metadata" for key in sorted({*notebooks.STRAY} & {*cell.metadata})]
+        if cell.get("cell_type") == "code":
             turn += 1
-            compared += _is_compared(cell)
+            total += _compared(cell)
             found += [problem for problem, wrong in _code(cell, turn) if wrong]
-        else:
-            found += [f"has the number {result} typed in its prose" for result in typed(cell["source"])]
-        lines += [f"cell {number}: {problem}" for problem in found]
-    if not compared:
+        elif number:
+            found += [f"has the number {result} typed in its prose" for result in typed(cell.source)]
+        lines += [f"{f'cell {number}' if number else 'notebook'}: {problem}" for problem in found]
+    if not total:
         lines.append("notebook: has no output that can be compared")
-    return [f"{path.name}, {line}" for line in lines], compared
+    return [f"{path.name}, {line}" for line in lines], total
 
 
 def typed(text: str) -> list[str]:
@@ -94,36 +93,31 @@ def typed(text: str) -> list[str]:
     return [match.group() for match in RESULT.finditer(NOT_PROSE.sub("", text))]
 
 
-def _stray(part: dict) -> list[str]:
-    """Find metadata of a notebook or a cell that tells of one run."""
-    return [f"holds {key} metadata" for key in sorted(set(notebooks.STRAY) & set(part["metadata"]))]
-
-
 def _code(cell: dict, turn: int) -> Iterator[tuple[str, bool]]:
     """What may be wrong with the code cell that should have been executed as number `turn`, and whether it is."""
-    source, outputs, count = cell["source"], cell["outputs"], cell["execution_count"]
+    outputs, count = cell.outputs, cell.execution_count
     mimes = [mime for output in outputs for mime in output.get("data", ())]
     picture = any(mime.startswith("image/") for mime in mimes)
-    alt = str(cell["metadata"].get("mystnb", {}).get("image", {}).get("alt") or "").strip()
+    alt = str(cell.metadata.get("mystnb", {}).get("image", {}).get("alt") or "").strip()
     yield "holds parameters injected by a rerun", "injected-parameters" in notebooks.tags(cell)
-    for number in re.findall(r"(?<![\w.])\d{2,}\.\d{2,}\b", source):  # as a table prints them
+    for number in re.findall(r"(?<![\w.])\d{2,}\.\d{2,}\b", cell.source):  # as a table prints them
         yield f"has the number {number} typed in its code", True
-    yield "is empty", not source.strip()
+    yield "is empty", not cell.source.strip()
     yield f"has execution count {count} where an executed notebook has {turn}", count != turn
     for output in outputs:
-        yield f"holds an error ({output.get('ename')})", output["output_type"] == "error"
+        yield f"holds an error ({output.get('ename')})", output.output_type == "error"
     yield "holds output on stderr", any(output.get("name") == "stderr" for output in outputs)
     yield "holds a widget", any(mime.startswith(WIDGET) for mime in mimes)
     yield "shows a picture without alt text (cell metadata mystnb.image.alt)", picture and not alt
-    yield "shows a picture but prints neither the plotted numbers nor a digest of them", (
-        picture and not any(map(_prints, outputs)))  # fmt: skip
+    both = "shows a picture but prints neither the plotted numbers nor a digest of them"
+    yield both, picture and not any(map(_prints, outputs))
 
 
-def _is_compared(cell: dict) -> bool:
+def _compared(cell: dict) -> bool:
     """Tell whether nbval compares anything of a code cell."""
-    skipped = re.search(r"#\s*NBVAL_(SKIP|IGNORE_OUTPUT)", cell["source"])
+    skipped = re.search(r"#\s*NBVAL_(SKIP|IGNORE_OUTPUT)", cell.source)
     skipped = skipped or {"nbval-skip", "nbval-ignore-output"} & {*notebooks.tags(cell)}
-    return not skipped and any(map(_prints, cell["outputs"]))
+    return not skipped and any(map(_prints, cell.outputs))
 
 
 def _prints(output: dict) -> bool:
@@ -131,4 +125,4 @@ def _prints(output: dict) -> bool:
     data = output.get("data", {})
     text = "".join(data.get("text/plain", ""))
     more = set(data) - {"text/plain", "image/png", "image/jpeg"}
-    return output["output_type"] == "stream" or bool(more or (text and not re.fullmatch(r"<Figure size .*>", text)))
+    return output.output_type == "stream" or bool(more or (text and not re.fullmatch(r"<Figure size .*>", text)))

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from cflkit.checks import require
 from cflkit.workbook import places
 from cflkit.workbook.chapters import compare, notebooks, rerun
-from cflkit.workbook.runs import plans, pool, run
+from cflkit.workbook.runs import plans, pool, records, run
 
 Given = Mapping[str, Sequence[str]]  # the values of each parameter, as typed
 
@@ -30,17 +30,18 @@ class Point(NamedTuple):
         return ", ".join(filter(None, [self.varying, f"seed {self.seed}"]))
 
 
-def of_chapter(name: str, given: Given, seeds: Sequence[int] | None, out: Path) -> list[Point]:
-    """Make a point of every combination of a chapter that compares methods; without `seeds` it has its own."""
+def of_chapter(name: str, given: Given, out: Path) -> list[Point]:
+    """Make a point of every combination of a chapter that compares methods."""
     path, points = notebooks.chapter(name).resolve(), []
-    require(bool(rerun.compares(path)), "chapter", name,
-            "one that compares methods, in a cell tagged `comparison`, to be run for several values")  # fmt: skip
-    folder = out.resolve() / f"{path.stem}-{rerun.key(path)}"
+    sources = [cell.source for cell in rerun.compares(path)]
+    ok = "one that compares methods, in a cell tagged `comparison`, to be run for several values"
+    require(bool(sources), "chapter", name, ok)
+    code = places.digest([str(path.parent), records.code(), *sources])  # no other code's numbers lie in this folder
+    folder = out.resolve() / f"{path.stem}-{code}"
     for varying, one in _combinations(given):
-        for chosen in [one] if seeds is None else [one | {"seed": str(seed)} for seed in seeds]:
-            values = rerun.checked(path, chosen)
-            task = partial(rerun.demonstrate, path, values, folder / rerun.label(chosen) / "run.json")
-            points.append(Point(varying, values.get("seed", 0), task))
+        values = rerun.checked(path, one)
+        task = partial(rerun.demonstrate, path, values, folder / rerun.label(one) / "run.json")
+        points.append(Point(varying, values.get("seed", 0), task))
     return points
 
 
@@ -62,10 +63,10 @@ def of_plans(
 
 
 def _combinations(given: Given) -> Iterator[tuple[str, dict[str, str]]]:
-    """Every combination of values, and what varies in it."""
+    """Every combination of values, and what varies in it beside the seed."""
     for values in product(*given.values()):
         one = dict(zip(given, values, strict=True))
-        yield ", ".join(f"{name}={text}" for name, text in one.items() if len(given[name]) > 1), one
+        yield ", ".join(f"{name}={one[name]}" for name in given if len(given[name]) > 1 and name != "seed"), one
 
 
 def store(points: Sequence[Point], files: Mapping[str, Path], out: Path) -> list[Path]:
@@ -76,10 +77,9 @@ def store(points: Sequence[Point], files: Mapping[str, Path], out: Path) -> list
     groups: dict[str, list[compare.Run]] = {}
     for point in points:
         if (file := files.get(str(point))) is not None:
-            key = point.varying or compare.name(file).partition("/")[2].partition(",")[0]
-            groups.setdefault(key, []).append(compare.read(file))
-    table, first = compare.summary(groups), next(iter(files.values()))
-    y = next((y for y in ("accuracy", "personal_accuracy") if y in set(table["metric"])), "accuracy")
+            one = compare.read(file)
+            groups.setdefault(point.varying or one.label, []).append(one)
+    table = compare.summary(groups)
     print(compare.written(compare.cells(table)))
     for one in (one for runs in groups.values() for one in runs if one.diverged):
         print(" ".join(["diverged:", *filter(None, one.diverged), str(places.near(one.file))]))
@@ -87,12 +87,11 @@ def store(points: Sequence[Point], files: Mapping[str, Path], out: Path) -> list
     if len(groups) > len(found) == 1:
         names = (part.partition("=")[0] for part in next(iter(groups)).split(", "))
         print(f"{', '.join(names)}: has no effect on what is compared here")
-    base = out / compare.name(first).partition("/")[0]
+    base = out / compare.name(next(iter(files.values()))).partition("/")[0]
     base /= f"sweep-{places.digest('/'.join(file.parts[-3:]) for file in files.values())}"
     base.parent.mkdir(parents=True, exist_ok=True)
-    places.write(base.with_suffix(".csv"), table.to_csv(index=False))
-    places.write(base.with_suffix(".tex"), compare.written(compare.cells(table), "latex") + "\n")
-    made = [base.with_suffix(".csv"), base.with_suffix(".tex")]
-    if drawn := compare.figure(groups, y):
-        made.append(compare.save(drawn, base.with_suffix(".png")))
-    return made
+    csv, tex, png = (base.with_suffix(suffix) for suffix in (".csv", ".tex", ".png"))
+    places.write(csv, table.to_csv(index=False))
+    places.write(tex, compare.written(compare.cells(table), "latex") + "\n")
+    y = next((y for y in ("accuracy", "personal_accuracy") if y in set(table["metric"])), "accuracy")
+    return [csv, tex, *[png] * compare.draw(groups, y, png)]

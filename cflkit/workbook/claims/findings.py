@@ -37,36 +37,6 @@ def gap(a: str, b: str) -> dict[str, float]:
     return {"mean": found.mean, "low": low, "high": high, "n": found.n}
 
 
-def lead(a: str, b: str) -> float:
-    """Mean difference a - b, as :func:`gap` has it."""
-    return gap(a, b)["mean"]
-
-
-def ahead(a: str, b: str, by: float = 0.0) -> bool:
-    """Whether the 95% interval of a - b lies above `by`."""
-    return gap(a, b)["low"] > by
-
-
-def level(a: str, b: str) -> bool:
-    """Whether the 95% interval of a - b contains nothing: the seeds do not rank the two."""
-    return gap(a, b)["low"] <= 0 <= gap(a, b)["high"]
-
-
-def counted(cell: str, low: float, high: float) -> int:
-    """How many seeds have a value in [low, high]."""
-    return sum(low <= value <= high for value in values(cell).values())
-
-
-def between(cell: str, low: float, high: float) -> bool:
-    """Whether every seed's value lies in [low, high]."""
-    return counted(cell, low, high) == seeds(cell)
-
-
-def seeds(cell: str) -> int:
-    """How many seeds a cell has."""
-    return len(values(cell))
-
-
 def printed(**where) -> float:
     """The one printed number with these fields (see :func:`cflkit.workbook.claims.papers.found`)."""
     numbers = papers.printed(**where)
@@ -74,11 +44,19 @@ def printed(**where) -> float:
     return numbers[0]
 
 
-# What expressions may call.
+def counted(cell: str, low: float, high: float) -> int:
+    """How many seeds have a value in [low, high]."""
+    return sum(low <= value <= high for value in values(cell).values())
+
+
 WORDS = {word.__name__: word for word in (
-    mean, gap, lead, ahead, level, between, printed, counted, seeds, values, papers.stated, verdicts.verdict,
-    abs, min, max, round, all,
-)}  # fmt: skip
+    values, mean, gap, printed, counted, papers.stated, verdicts.verdict, abs, min, max, round, all)} | {
+    "seeds": lambda cell: len(values(cell)),
+    "between": lambda cell, low, high: counted(cell, low, high) == len(values(cell)),  # in every seed
+    "lead": lambda a, b: gap(a, b)["mean"],
+    "ahead": lambda a, b, by=0.0: gap(a, b)["low"] > by,  # the whole interval of a - b lies above `by`
+    "level": lambda a, b: gap(a, b)["low"] <= 0 <= gap(a, b)["high"],  # the seeds do not rank the two
+}  # fmt: skip
 
 
 def findings() -> dict[str, dict]:

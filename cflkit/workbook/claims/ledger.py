@@ -5,18 +5,18 @@ Everything is data. Under ``book/papers`` printed numbers are ``results.yaml``, 
 are only joined: a number that has no record is missing, never guessed, and a verdict changes when its records do.
 """
 
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 
 from cflkit.checks import known, require
-from cflkit.workbook import places, strict
+from cflkit.workbook import strict
 from cflkit.workbook.claims import papers
 from cflkit.workbook.claims.measured import Measured, measured, metric_of, number
 from cflkit.workbook.claims.papers import entries, printed, stated
 from cflkit.workbook.claims.schema import gate, left_out, protocols, tables
-from cflkit.workbook.claims.verdicts import SEEDS, tally, too_early, verdicts
+from cflkit.workbook.claims.verdicts import SEEDS, set_up, tally, verdicts
 from cflkit.workbook.runs import records, results
 from cflkit.workbook.runs.results import problems
 
@@ -34,40 +34,31 @@ class Row:
     name: str  # as the table calls it
     label: str  # the method's, in the protocol
     entry: dict | None  # the printed number, as ``results.yaml`` has it
+    printed: float | None
     metric: str  # which of a record's numbers stands beside it
-    measured: Measured | None
-
-    @property
-    def printed(self) -> float | None:
-        """The paper's number."""
-        return self.entry and self.entry["value"]
-
-    @property
-    def values(self) -> dict[int, float]:
-        """The measured numbers by seed."""
-        return self.measured.values(self.metric) if self.measured else {}
+    measured: Measured
+    values: dict[int, float]  # these numbers by seed
 
 
 def rows(name: str, folder: Path = records.FOLDER) -> Iterator[Row]:
     """The rows of a table; an unknown one is refused."""
     known(tables(), name, "table")
     table = tables()[name]
-    for (title, row), entry in zip(table["rows"].items(), _beside(places.PAPERS)[name], strict=True):
-        runs = measured(table["protocol"], row["label"], folder)
-        yield Row(title, row["label"], entry, metric_of(table, row), runs)
+    for (title, row), entry in zip(table["rows"].items(), _beside(name), strict=True):
+        runs, metric = measured(table["protocol"], row["label"], folder), metric_of(table, row)
+        yield Row(title, row["label"], entry, entry and entry["value"], metric, runs, runs.values(metric))
 
 
-@cache
-def _beside(papers_folder: Path) -> dict[str, list[dict | None]]:
-    """The printed entries that stand beside the rows of every table."""
-    found: dict[str, list[dict | None]] = {}
-    for name, table in tables().items():
-        for title, row in table["rows"].items():
-            where = {"paper": table["paper"], **table["where"], **row.get("printed", {})}
-            with strict.at("tables.yaml", name, "rows", title):
-                numbers = papers.found(**where) if "printed" in row else [None]
-                require(len(numbers) == 1, "printed", where, "fields of exactly one printed number")
-            found.setdefault(name, []).extend(numbers)
+@papers.kept
+def _beside(name: str) -> list[dict | None]:
+    """The printed entries that stand beside the rows of a table."""
+    table, found = tables()[name], []
+    for title, row in table["rows"].items():
+        where = {"paper": table["paper"], **table["where"], **row.get("printed", {})}
+        with strict.at("tables.yaml", name, "rows", title):
+            numbers = papers.found(**where) if "printed" in row else [None]
+            require(len(numbers) == 1, "printed", where, "fields of exactly one printed number")
+        found += numbers
     return found
 
 
@@ -88,10 +79,9 @@ def missing(name: str, seeds: Sequence[int] | None = None, folder: Path = record
     protocol = tables()[name]["protocol"]
     cost, lacking = protocols()[protocol]["cost"], {}
     for row in rows(name, folder):
-        runs = row.measured.runs if row.measured else []
-        took = [r["provenance"]["seconds"] / 60 for r in runs if r["provenance"]["device"] == "cpu"]
+        took = [r["provenance"]["seconds"] / 60 for r in row.measured.runs if r["provenance"]["device"] == "cpu"]
         cpu, gpu = cost.get(row.label, cost["each"])
-        for seed in _wanted(name, seeds) - {r["seed"] for r in runs}:
+        for seed in _wanted(name, seeds) - {r["seed"] for r in row.measured.runs}:
             minutes = sum(took) / len(took) if took else cpu
             lacking[row.label, seed] = Missing(protocol, row.label, seed, minutes, gpu)
     return sorted(lacking.values(), key=lambda m: (m.minutes, m.label, m.seed))
@@ -99,7 +89,7 @@ def missing(name: str, seeds: Sequence[int] | None = None, folder: Path = record
 
 def recorded(name: str, seeds: Sequence[int] | None = None, folder: Path = records.FOLDER) -> list[tuple[str, int]]:
     """Label and seed of the runs that a table has; parameters as for :func:`missing`."""
-    runs = {(row.label, run["seed"]) for row in rows(name, folder) if row.measured for run in row.measured.runs}
+    runs = {(row.label, run["seed"]) for row in rows(name, folder) for run in row.measured.runs}
     return sorted(run for run in runs if run[1] in _wanted(name, seeds))
 
 
@@ -136,18 +126,18 @@ class Coverage:
 
 def coverage(folder: Path = records.FOLDER) -> list[Coverage]:
     """What became of every printed number, in the file's order; one with neither row nor reason is refused."""
-    beside: dict[int, list[tuple[bool, tuple[float, ...], str]]] = {}
+    beside: dict[int, list[tuple[bool, tuple[float, ...], str]]] = defaultdict(list)
     for name, table in tables().items():
-        blocked = bool(too_early(table["protocol"], folder))
+        blocked = bool(set_up(table["protocol"], folder))
         for row in rows(name, folder):
             if row.entry is not None:
                 early = blocked or unlearnt(table["protocol"], row)
-                beside.setdefault(id(row.entry), []).append((early, tuple(row.values.values()), name))
+                beside[id(row.entry)].append((early, tuple(row.values.values()), name))
     why = {id(entry): out["because"] for out in reversed(left_out()) if "where" in out
            for entry in papers.matching(paper=out["paper"], **out["where"])}  # fmt: skip
     found = []
     for entry in entries():
-        has, one = beside.get(id(entry), []), {**entry, **entry["setting"]}
+        has, one = beside[id(entry)], {**entry, **entry["setting"]}
         require(bool(has) or id(entry) in why, "printed number", one, "in a row of tables.yaml, or in its left_out")
         best = max(has, key=lambda row: (bool(row[1]) and not row[0], len(row[1])), default=(False, (), ""))
         because = "" if has else why[id(entry)]

@@ -2,26 +2,25 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache
+from math import inf
 from pathlib import Path
+from typing import NamedTuple
 
 from cflkit.checks import known
 from cflkit.engine import metrics
 from cflkit.workbook.claims import schema
 from cflkit.workbook.runs import records, results
-from cflkit.workbook.runs.results import METRICS
 
 
 @dataclass(frozen=True)
 class Measured:
-    """The runs of one method of a protocol: `runs` are their records, one a seed, by seed."""
+    """The runs of one method of a protocol: their records, one a seed, by seed. Without a run it is false."""
 
     runs: list[dict]
 
-    @property
-    def rounds(self) -> int:
-        """Communication rounds of the runs."""
-        return self.runs[0]["config"]["rounds"]
+    def __bool__(self) -> bool:
+        return bool(self.runs)
 
     def values(self, metric: str = "accuracy") -> dict[int, float]:
         """The last round's value for each seed (:func:`.results.scores`); empty if no run has it."""
@@ -33,22 +32,13 @@ class Measured:
         return list(self.values(metric).values())
 
 
-@dataclass(frozen=True)
-class Cell:
-    """A number of a method in a protocol: its records, and its last `values` by seed, of the seeds that count."""
+class Cell(NamedTuple):
+    """A number of a method in a protocol: of the seeds that count its records, and its last `values` by seed."""
 
     runs: list[dict]
     values: dict[int, float]
-
-    @cached_property
-    def gone(self) -> set[int]:
-        """Seeds whose models diverged."""
-        return {run["seed"] for run in self.runs if results.diverged(run)}
-
-    @cached_property
-    def steady(self) -> dict[int, float]:
-        """The values without those."""
-        return {seed: value for seed, value in self.values.items() if seed not in self.gone}
+    gone: set[int]  # seeds whose models diverged
+    steady: dict[int, float]  # the values of the others
 
 
 def number(values: Sequence[float], sign: bool = False) -> str:
@@ -58,10 +48,10 @@ def number(values: Sequence[float], sign: bool = False) -> str:
     return text if spread["n"] == 1 else f"{text} ± {spread['std']:.2f}"
 
 
-def measured(protocol: str, label: str, folder: Path = records.FOLDER) -> Measured | None:
-    """The records of a method in a protocol, of its present configuration; None if there are none."""
-    runs = sorted((run for run in results.runs(protocol, folder) if run["label"] == label), key=lambda r: r["seed"])
-    return Measured(runs) if runs else None
+def measured(protocol: str, label: str, folder: Path = records.FOLDER) -> Measured:
+    """The records of a method in a protocol, of its present configuration."""
+    runs = (run for run in results.runs(protocol, folder) if run["label"] == label)
+    return Measured(sorted(runs, key=lambda run: run["seed"]))
 
 
 def metric_of(table: Mapping, row: Mapping) -> str:
@@ -70,26 +60,20 @@ def metric_of(table: Mapping, row: Mapping) -> str:
 
 
 def cell(name: str, folder: Path = records.FOLDER) -> Cell:
-    """Read ``protocol/label/metric`` (accuracy if left out).
+    """Read ``protocol/label/metric`` (accuracy if left out); what does not exist is refused.
 
     Only the seeds that a table states beforehand count: 0, 1, ... up to their number.
-
-    Raises
-    ------
-    ValueError
-        For a protocol, label or metric that does not exist.
     """
     protocol, label, metric = schema.split(name)
     known(schema.protocols(), protocol, "protocol")
     known(schema.protocols()[protocol]["methods"], label, "label")
-    known(METRICS, metric, "metric")
-    stamps = results.stamps(protocol, folder)
-    return _cell(protocol, label, metric, folder, schema.planned(protocol, label), stamps)
+    known(results.METRICS, metric, "metric")
+    seeds = schema.planned().get((protocol, label), inf)
+    return _cell(protocol, label, metric, folder, seeds, results.stamps(protocol, folder))
 
 
 @cache
-def _cell(protocol: str, label: str, metric: str, folder: Path, wanted: int | None, stamps: tuple) -> Cell:
-    m = measured(protocol, label, folder)
-    runs = [run for run in (m.runs if m else []) if wanted is None or run["seed"] < wanted]
-    values = results.cells(protocol, folder).get((label, metric), {})
-    return Cell(runs, {run["seed"]: values[run["seed"]] for run in runs if run["seed"] in values})
+def _cell(protocol: str, label: str, metric: str, folder: Path, seeds: float, stamps: tuple) -> Cell:
+    runs = [run for run in measured(protocol, label, folder).runs if run["seed"] < seeds]
+    values, gone = Measured(runs).values(metric), {run["seed"] for run in runs if results.diverged(run)}
+    return Cell(runs, values, gone, {seed: value for seed, value in values.items() if seed not in gone})

@@ -1,22 +1,28 @@
 """What the papers print, as ``book/papers/results.yaml`` has it."""
 
-from functools import cache
-from pathlib import Path
+from collections.abc import Callable
+from functools import cache, wraps
 
 from cflkit.checks import known, require
 from cflkit.workbook import places, strict
 
 
-@cache
-def _entries(folder: Path) -> tuple[list[tuple[dict, dict]], set[str]]:
-    """Every entry, as it is and with its setting's fields among its own; and all fields."""
-    both = [(entry, entry | entry["setting"]) for entry in strict.read(folder / "results.yaml")["entries"]]
-    return both, {field for _, flat in both for field in flat}
+def kept(read: Callable) -> Callable:
+    """Keep what a function reads from ``book/papers``, as long as that is the folder."""
+    once = cache(lambda folder, *args: read(*args))
+    return wraps(read)(lambda *args: once(places.PAPERS, *args))
 
 
 def entries() -> list[dict]:
     """All printed numbers, as ``book/papers/results.yaml`` lists them."""
-    return [entry for entry, _ in _entries(places.PAPERS)[0]]
+    return strict.read(places.PAPERS / "results.yaml")["entries"]
+
+
+@kept
+def _entries() -> tuple[list[tuple[dict, dict]], set[str]]:
+    """Every entry, as it is and with its setting's fields among its own; and all fields."""
+    both = [(entry, entry | entry["setting"]) for entry in entries()]
+    return both, {field for _, flat in both for field in flat}
 
 
 def stated(**where) -> float | list[float]:
@@ -32,7 +38,7 @@ def stated(**where) -> float | list[float]:
 
 def matching(**where) -> list[dict]:
     """Entries that match, as for :func:`found`; perhaps none, and those printed as a dash too."""
-    some, fields = _entries(places.PAPERS)
+    some, fields = _entries()
     for field, wanted in where.items():
         known(fields, field, "field")
         allowed = wanted if isinstance(wanted, list) else [wanted]
@@ -66,10 +72,9 @@ def printed_numbers(paper: str, what: dict | list) -> list[float]:
         as_many = f"as many on both sides, not {len(ours)} and {len(theirs)}"
         require(len(ours) == len(theirs), "numbers", what, as_many)
         return [a - b for a, b in zip(ours, theirs, strict=True)]
-    for extreme in (max, min):
-        if extreme.__name__ in what:
-            groups: dict = {}
-            for entry in found(paper=paper, **what[extreme.__name__]):
-                groups.setdefault((entry | entry["setting"]).get(what.get("by")), []).append(entry["value"])
-            return [extreme(values) for values in groups.values()]
+    for extreme in (word for word in (max, min) if word.__name__ in what):
+        groups: dict = {}
+        for entry in found(paper=paper, **what[extreme.__name__]):
+            groups.setdefault((entry | entry["setting"]).get(what.get("by")), []).append(entry["value"])
+        return [extreme(values) for values in groups.values()]
     return printed(paper=paper, **what)

@@ -2,14 +2,15 @@
 
 from collections.abc import Sequence
 from functools import partial
+from math import inf
 from pathlib import Path
 
 from cflkit.engine.simulation import check_device
 from cflkit.workbook import places
 from cflkit.workbook.claims import ledger
-from cflkit.workbook.runs import pool, protocols, run
+from cflkit.workbook.runs import plans, pool, protocols, run
 
-Lacking = list[tuple[protocols.Plan, float]]
+Lacking = list[tuple[plans.Plan, float]]
 
 
 def lacking(table: str, seeds: Sequence[int] | None = None, out: Path = places.RESULTS, **how) -> Lacking:
@@ -23,7 +24,7 @@ def lacking(table: str, seeds: Sequence[int] | None = None, out: Path = places.R
 
 
 def reproduce(
-    table: str, runs: Lacking, seconds: float | None = None, out: Path = places.RESULTS, progress: bool = True
+    table: str, runs: Lacking, seconds: float = inf, out: Path = places.RESULTS, progress: bool = True
 ) -> int:
     """Run what a table lacks, pass over what another process is at work on, and return how many failed."""
     if not runs:

@@ -1,279 +1,196 @@
 """What may stand in ``book/papers/tables.yaml`` and ``claims.yaml``: declared once, checked when they are read."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
 from datetime import date
-from functools import cache
-from pathlib import Path
-from typing import Annotated, Literal
+from functools import partial
+from typing import Annotated, Any, Literal
 
-from cflkit.checks import Checked, Range, Weight, known, require
+from cflkit.checks import Range, Weight, accepts, declared, known, require
 from cflkit.workbook import places, strict
 from cflkit.workbook.claims import papers
+from cflkit.workbook.claims.papers import kept
 from cflkit.workbook.runs.protocols import OWN, protocols
 from cflkit.workbook.runs.results import METRICS, MODELS
 
 __all__ = ["CHAPTERS", "OWN", "claims", "corrections", "gate", "left_out", "planned", "protocols", "tables"]
 
 CHAPTERS = ("mdicfl", "fesem", "stocfl", "lcfed", "fedcg")
-PAPERS = (*CHAPTERS, "ours")
-RULES = {"more": ("by", "lead"), "less": ("lead",), "near": ("within", "lead"), "ratio": ("to",),
-         "printed_more": ("within",)}  # fmt: skip
+
+# The keys of each kind of entry; what may be None may be left out. Comments in the files say what they mean.
+TABLE = {
+    "paper": Literal[(*CHAPTERS, "ours")], "title": str, "protocol": str, "where": Mapping, "rows": Mapping,
+    "metric": Literal[METRICS], "seeds": Annotated[int, Range(1, 10)], "tolerance": Weight, "note": str | None,
+    "also": Sequence[Literal[METRICS]] | None, "extended": Annotated[int, Range(4, 10)] | None,
+}  # fmt: skip
+ROW = {"label": str, "printed": Mapping | None, "model": Literal[MODELS] | None}  # beside the one printed number
+LEFT_OUT = {"paper": Literal[CHAPTERS], "item": str, "because": str, "where": Mapping | None}
+CLAIM = {
+    "id": str, "says": str, "quote": str | None, "place": str | None, "main": bool | None, "lead": str | None,
+    "kind": Literal["print", "arithmetic", "ours"] | None, "of": Literal["all", "most", "some"] | None,
+    "numbers": Mapping | None, "parts": Mapping | None, "untested": str | None, "since": date | None,
+}  # fmt: skip
+RULES = {  # of a comparison, and what each may have besides its two sides
+    "more": {"by": float, "lead": str}, "less": {"lead": str}, "near": {"within": Weight, "lead": str},
+    "ratio": {"to": float}, "printed_more": {"within": Weight},
+}  # fmt: skip
+GATE = {"baseline": str, "classes": Annotated[int, Range(2)], "printed": Mapping, "unlike": str | None,
+        "mechanism": Mapping | None}  # fmt: skip
+MECHANISM = {"label": str, "metric": Literal[METRICS], "why": str, "below": float | None, "least": float | None}
+CORRECTION = {"claim": str, "day": date, "before": str, "after": str, "because": str, "now": str | None}
 
 
-@dataclass(frozen=True)
-class Table(Checked):
-    """What is set beside what; the comment in ``tables.yaml`` says what the keys mean."""
-
-    paper: Literal[PAPERS]
-    title: str
-    protocol: str
-    where: Mapping
-    metric: Literal[METRICS]
-    seeds: Annotated[int, Range(1, 10)]
-    tolerance: Weight
-    rows: Mapping
-    note: str = ""
-    also: Sequence[Literal[METRICS]] = ()
-    extended: Annotated[int, Range(4, 10)] | None = None
-
-    def __post_init__(self):
-        super().__post_init__()
-        require(self.seeds < (self.extended or 11), "extended", self.extended, "more than seeds")
-        known(protocols(), self.protocol, "protocol")
-        with strict.at("where"):
-            papers.matching(**self.where)
-        _each(TableRow, self.rows, "rows")
-        for row in self.rows.values():
-            known(protocols()[self.protocol]["methods"], row["label"], "label")
+def _check(keys: Mapping[str, Any], given: Mapping) -> None:
+    """Refuse unknown or missing keys, and values that are not allowed."""
+    for key in given:
+        known(keys, key, "key")
+    for key, hint in keys.items():
+        require(key in given or accepts(hint, None), key, None, "given")
+        declared(key, given.get(key), hint)
 
 
-@dataclass(frozen=True)
-class TableRow(Checked):
-    """A label's numbers beside the one printed number that its fields single out."""
-
-    label: str
-    printed: Mapping | None = None
-    model: Literal[MODELS] | None = None
-
-
-@dataclass(frozen=True)
-class LeftOut(Checked):
-    """An experiment without a table, and why; `where` are its printed numbers, if it has any."""
-
-    paper: Literal[CHAPTERS]
-    item: str
-    because: str
-    where: Mapping = field(default_factory=dict)
-
-    def __post_init__(self):
-        super().__post_init__()
-        papers.matching(**self.where)
+def _check_table(given: Mapping) -> None:
+    _check(TABLE, given)
+    require(given["seeds"] < given.get("extended", 11), "extended", given.get("extended"), "more than seeds")
+    known(protocols(), given["protocol"], "protocol")
+    with strict.at("where"):
+        papers.matching(**given["where"])
+    _each(partial(_check, ROW), given["rows"], "rows")
+    for row in given["rows"].values():
+        known(protocols()[given["protocol"]]["methods"], row["label"], "label")
 
 
-@dataclass(frozen=True)
-class Claim(Checked):
-    """What a paper says, where, and the comparisons that decide it; the comment in ``claims.yaml`` has the rest."""
-
-    id: str
-    says: str
-    quote: str | None = None
-    place: str | None = None
-    main: bool = False
-    kind: Literal["print", "arithmetic", "ours"] | None = None
-    of: Literal["all", "most", "some"] = "all"
-    lead: str | None = None
-    numbers: Mapping = field(default_factory=dict)
-    parts: Mapping = field(default_factory=dict)
-    untested: str | None = None
-    since: date | None = None
-
-    def __post_init__(self):
-        super().__post_init__()
-        told = bool(self.parts) != bool(self.untested)
-        require(told, "parts", self.parts, "given, or 'untested', which says why not")
-        quoted = self.kind == "ours" or bool(self.quote and self.place)
-        require(quoted, "quote", self.quote, "given with its place, unless it is ours")
-        require(not (self.main and self.kind), "main", self.main, "a claim of the paper that runs decide")
-        if self.lead:
-            known(self.numbers, self.lead, "number")
-        _each(Part, self.parts, "parts")
+def _check_left_out(given: Mapping) -> None:
+    _check(LEFT_OUT, given)
+    papers.matching(**given.get("where", {}))
 
 
-@dataclass(frozen=True)
-class Part(Checked):
-    """A comparison: one rule with its two sides, and what the rule may have besides."""
-
-    more: Sequence | None = None
-    less: Sequence | None = None
-    near: Sequence | None = None
-    ratio: Sequence | None = None
-    printed_more: Sequence | None = None
-    by: float | None = None
-    within: Weight | None = None
-    to: float | None = None
-    lead: str | None = None
-
-    def __post_init__(self):
-        super().__post_init__()
-        part = {key: value for key, value in vars(self).items() if value is not None}
-        rules = [rule for rule in RULES if rule in part]
-        require(len(rules) == 1, "rule", rules, f"a single one of {', '.join(RULES)}")
-        for key in part:
-            known([*rules, *RULES[rules[0]]], key, "key")
-        require("to" in part or not self.ratio, "to", self.to, "given")
-        require(len(part[rules[0]]) == 2, rules[0], part[rules[0]], "a list of 2")
-        for one in sides(part):
-            require(isinstance(one, str | int | float), "side", one, "a cell, a number, or a number's name")
+def _check_claim(given: Mapping) -> None:
+    _check(CLAIM, given)
+    parts, numbers, ours = given.get("parts", {}), given.get("numbers", {}), given.get("kind") == "ours"
+    told = bool(parts) != bool(given.get("untested"))
+    require(told, "parts", parts, "given, or 'untested', which says why not")
+    quoted = ours or bool(given.get("quote") and given.get("place"))
+    require(quoted, "quote", given.get("quote"), "given with its place, unless it is ours")
+    require(not given.get("main") or "kind" not in given, "main", True, "a claim of the paper that runs decide")
+    if "lead" in given:
+        known(numbers, given["lead"], "number")
+    _each(partial(_check_part, numbers), parts, "parts")
 
 
-@dataclass(frozen=True)
-class Gate(Checked):
-    """A protocol's baseline, the printed number that it must be near, and what else its runs must be like."""
-
-    baseline: str
-    classes: Annotated[int, Range(2)]
-    printed: Mapping
-    unlike: str | None = None
-    mechanism: Mapping | None = None
-
-    def __post_init__(self):
-        super().__post_init__()
-        if self.mechanism is not None:
-            strict.check(Mechanism, self.mechanism)
-
-
-@dataclass(frozen=True)
-class Mechanism(Checked):
-    """What must happen in the runs of labels that begin so: a metric's mean is below, or at least, a number."""
-
-    label: str
-    metric: Literal[METRICS]
-    why: str
-    below: float | None = None
-    least: float | None = None
-
-    def __post_init__(self):
-        super().__post_init__()
-        require((self.below is None) != (self.least is None), "below", self.below, "given, or 'least'")
+def _check_part(numbers: Mapping, part: Mapping) -> None:
+    """Refuse a comparison that is not one rule with two sides, each a cell, a number, or a printed one's name."""
+    rules = [rule for rule in RULES if rule in part]
+    takes = RULES[rules[0]] if rules else {}
+    for key, value in part.items():
+        known([*(rules or RULES), *takes], key, "key")
+        declared(key, value, takes.get(key, Sequence))
+    require(len(rules) == 1, "rule", rules, f"a single one of {', '.join(RULES)}")
+    require("to" in part or rules != ["ratio"], "to", None, "given")
+    require(len(part[rules[0]]) == 2, rules[0], part[rules[0]], "a list of 2")
+    for one in sides(part)[1]:
+        require(isinstance(one, str | int | float), "side", one, "a cell, a number, or a number's name")
+        if isinstance(one, str) and "/" not in one:
+            known(numbers, one, "number")
 
 
-@dataclass(frozen=True)
-class Correction(Checked):
-    """A rule that was wrong: when and why it was corrected, what it said before and after, and with later runs."""
-
-    claim: str
-    day: date
-    before: str
-    after: str
-    because: str
-    now: str | None = None
+def _check_gate(given: Mapping) -> None:
+    _check(GATE, given)
+    if rule := given.get("mechanism"):
+        _check(MECHANISM, rule)
+        require(("below" in rule) != ("least" in rule), "below", rule.get("below"), "given, or 'least'")
 
 
 # ---------------------------------------------------------------------- comparisons and cells
-def kind_of(part: Mapping) -> str:
-    """The rule of a comparison."""
-    return next(rule for rule in RULES if rule in part)
-
-
-def sides(part: Mapping) -> list:
-    """What a comparison compares: the cell that it is about, then its rivals, a number, or the name of one."""
-    ours, theirs = part[kind_of(part)]
-    return [ours, *(theirs if isinstance(theirs, list) else [theirs])]
+def sides(part: Mapping) -> tuple[str, list]:
+    """A comparison's rule, and what it compares: the cell that it is about, then its rivals, or a number's name."""
+    rule = next(rule for rule in RULES if rule in part)
+    ours, theirs = part[rule]
+    return rule, [ours, *(theirs if isinstance(theirs, list) else [theirs])]
 
 
 def cells(claim: Mapping) -> list[str]:
     """Every cell that a claim's comparisons name."""
-    return [one for part in claim.get("parts", {}).values() for one in sides(part) if "/" in str(one)]
+    return [one for part in claim.get("parts", {}).values() for one in sides(part)[1] if "/" in str(one)]
 
 
 def split(cell: str) -> tuple[str, str, str]:
     """Protocol, label and metric of ``protocol/label/metric``, whose metric is the accuracy if left out."""
-    protocol, _, rest = cell.partition("/")
-    label, _, metric = rest.partition("/")
+    protocol, label, metric = [*cell.split("/", 2), "", ""][:3]
     return protocol, label, metric or "accuracy"
 
 
 # ---------------------------------------------------------------------- the files
-def _each(kind: type, entries: Mapping | Sequence, *where: str) -> None:
+def _each(check: Callable[[Mapping], None], entries: Mapping | Sequence, *where: str) -> None:
     """Check every entry of a mapping, or of a list, whose entries are named by their `id` or their place."""
     for at, given in entries.items() if isinstance(entries, Mapping) else enumerate(entries, 1):
-        with strict.at(*where, given.get("id", at) if isinstance(given, Mapping) else at):
-            strict.check(kind, given)
+        is_mapping = isinstance(given, Mapping)
+        with strict.at(*where, given.get("id", at) if is_mapping else at):
+            require(is_mapping, "entry", given, "a mapping")
+            check(given)
 
 
-@cache
-def _tables(folder: Path) -> dict:
-    data = strict.keys(folder / "tables.yaml", {"tables": dict}, {"left_out": list})
+@kept
+def _tables() -> dict:
+    data = strict.keys(places.PAPERS / "tables.yaml", {"tables": dict}, {"left_out": list})
     protocols()  # whose faults are named as its own
-    _each(Table, data["tables"], "tables.yaml")
-    _each(LeftOut, data.get("left_out", []), "tables.yaml", "left_out")
-    return data
+    _each(_check_table, data["tables"], "tables.yaml")
+    _each(_check_left_out, data.get("left_out", []), "tables.yaml", "left_out")
+    return {"left_out": []} | data
 
 
-@cache
-def _claims(folder: Path) -> dict:
-    more = dict.fromkeys(CHAPTERS, list) | {"corrections": list}
-    data = strict.keys(folder / "claims.yaml", {"rules_since": date, "gates": dict}, more)
-    gated = {name: given for name, given in data["gates"].items() if not isinstance(given, str)}
-    _each(Gate, gated, "claims.yaml", "gates")
-    for paper in CHAPTERS:
-        _each(Claim, data.get(paper, []), "claims.yaml", paper)
-    _each(Correction, data.get("corrections", []), "claims.yaml", "corrections")
-    every = [claim for paper in CHAPTERS for claim in data.get(paper, [])]
+@kept
+def _claims() -> dict:
+    more = dict.fromkeys((*CHAPTERS, "corrections"), list)
+    data = strict.keys(places.PAPERS / "claims.yaml", {"rules_since": date, "gates": dict}, more)
+    data = {key: [] for key in more} | data
+    gates = {name: given for name, given in data["gates"].items() if not isinstance(given, str)}  # but for "none"
+    _each(_check_gate, gates, "claims.yaml", "gates")
+    for key in more:
+        _each(_check_claim if key in CHAPTERS else partial(_check, CORRECTION), data[key], "claims.yaml", key)
+    every = [claim for paper in CHAPTERS for claim in data[paper]]
     with strict.at("claims.yaml"):
         for name in [*data["gates"], *(split(cell)[0] for claim in every for cell in cells(claim))]:
             known(protocols(), name, "protocol")
             known(data["gates"], name, "gate of protocol")
         for claim in every:
             require(sum(one["id"] == claim["id"] for one in every) == 1, "id", claim["id"], "there once")
-        for paper in CHAPTERS:
-            mains = [claim["id"] for claim in data.get(paper, []) if claim.get("main")]
-            require(len(mains) < 2, f"main claims of {paper}", mains, "one at most")
     return data
 
 
 def tables() -> dict[str, dict]:
     """What is set beside what, by name, as ``book/papers/tables.yaml`` lists it; raises as ``protocols``."""
-    return _tables(places.PAPERS)["tables"]
-
-
-def planned(protocol: str, label: str) -> int | None:
-    """How many seeds the tables state for a method, `extended` included; None if it stands in none."""
-    return _planned(places.PAPERS).get((protocol, label))
-
-
-@cache
-def _planned(folder: Path) -> dict[tuple[str, str], int]:
-    found: dict[tuple[str, str], int] = {}
-    for table in _tables(folder)["tables"].values():
-        for row in table["rows"].values():
-            key = table["protocol"], row["label"]
-            found[key] = max(found.get(key, 0), table.get("extended", table["seeds"]))
-    return found
+    return _tables()["tables"]
 
 
 def left_out() -> list[dict]:
     """Experiments without a table, and why, as ``tables.yaml`` lists them; raises as ``protocols``."""
-    return _tables(places.PAPERS).get("left_out", [])
+    return _tables()["left_out"]
+
+
+@kept
+def planned() -> dict[tuple[str, str], int]:
+    """How many seeds the tables state for each label of a protocol, `extended` included."""
+    stated = [(table.get("extended", table["seeds"]), table["protocol"], row["label"])
+              for table in tables().values() for row in table["rows"].values()]  # fmt: skip
+    return {(protocol, label): seeds for seeds, protocol, label in sorted(stated)}
 
 
 def claims() -> dict[str, list[dict]]:
     """The claims of each paper, as ``book/papers/claims.yaml`` lists them; raises as ``protocols``."""
-    return {paper: found for paper, found in _claims(places.PAPERS).items() if paper in CHAPTERS}
+    return {paper: _claims()[paper] for paper in CHAPTERS}
 
 
 def gate(protocol: str) -> dict:
     """What a protocol's claims lean on; nothing if they lean on nothing; raises as ``protocols``."""
-    given = _claims(places.PAPERS)["gates"].get(protocol, "")
-    return {} if isinstance(given, str) else given
+    given = _claims()["gates"].get(protocol)
+    return given if isinstance(given, Mapping) else {}
 
 
-def rules_since() -> date:
-    """Since when the rules that hold for every claim are what they are; raises as ``protocols``."""
-    return _claims(places.PAPERS)["rules_since"]
+def since(claim: Mapping) -> date:
+    """Since when a claim's rule is what it is."""
+    return claim.get("since", _claims()["rules_since"])
 
 
 def corrections() -> list[dict]:
     """Rules that were wrong, when and why they were corrected, with their verdicts; raises as ``protocols``."""
-    return [{"now": one["after"], **one} for one in _claims(places.PAPERS).get("corrections", [])]
+    return [{"now": one["after"], **one} for one in _claims()["corrections"]]

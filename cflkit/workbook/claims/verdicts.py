@@ -36,7 +36,6 @@ RISING = 1.0  # points gained in the last third of the rounds: a curve that stil
 RATIO = 0.005  # a ratio is what the paper says to a hundredth
 MOST = 100  # seeds, more than which nobody would run
 COUNTED = {"ari", "nmi", "clusters", "main_clusters", "settled", "largest_share"}
-UNRUN = "not run"
 
 
 @dataclass(frozen=True)
@@ -98,9 +97,9 @@ class _Pool:
     left: float = 0.0
     free: int = 0
 
-    def of(self, values: Sequence[float]) -> tuple[float, int, bool]:
+    def of(self, cell: Mapping) -> tuple[float, int, bool]:
         """Variance of a cell, its degrees of freedom, and whether they are its table's."""
-        own, df = (float(np.var(values, ddof=1)), len(values) - 1) if len(values) > 1 else (0.0, 0)
+        own, df = _variance(cell) if len(cell) > 1 else 0.0, len(cell) - 1
         usual = self.df > 0 and (df == 0 or special.fdtrc(df, self.df, own / self.variance) >= APART)
         return (self.variance, self.df, True) if usual else (own, df, False)
 
@@ -108,38 +107,28 @@ class _Pool:
 def _pool(a: str, b: str, folder: Path) -> _Pool:
     """That of the first table that has both cells; without one, all tables of their protocol and metric count."""
     protocol, _, metric = split(a)
-    tables = _cells(places.PAPERS).get((protocol, results.base(metric)), [])
+    alike = (table for table in schema.tables().values()
+             if (table["protocol"], table["metric"]) == (protocol, results.base(metric)))  # fmt: skip
+    tables = [[f"{protocol}/{row['label']}/{metric_of(table, row)}" for row in table["rows"].values()]
+              for table in alike]  # fmt: skip
     wanted = {"/".join(split(name)) for name in (a, b or a)}
-    every = tuple(dict.fromkeys(chain(*tables)))
-    table = next((cells for cells in tables if wanted <= set(cells)), every)
-    return _pooled(table, folder, results.stamps(protocol, folder))
-
-
-@cache
-def _cells(papers_folder: Path) -> dict[tuple[str, str], list[tuple[str, ...]]]:
-    """The cells of all tables, by protocol and metric."""
-    found: dict[tuple[str, str], list[tuple[str, ...]]] = {}
-    for table in schema.tables().values():
-        protocol, metric = table["protocol"], table["metric"]
-        cells = (f"{protocol}/{row['label']}/{metric_of(table, row)}" for row in table["rows"].values())
-        found.setdefault((protocol, metric), []).append(tuple(dict.fromkeys(cells)))
-    return found
+    table = next((cells for cells in tables if wanted <= set(cells)), chain(*tables))
+    return _pooled(tuple(dict.fromkeys(table)), folder, results.stamps(protocol, folder))
 
 
 @cache
 def _pooled(table: Sequence[str], folder: Path, stamps: tuple) -> _Pool:
-    cells = [(float(np.var([*steady.values()], ddof=1)), steady) for name in table
-             if len(steady := cell(name, folder).steady) > 1]  # fmt: skip
-    cells = sorted((one for one in cells if one[0] > 0), key=lambda one: one[0])
+    every = [cell(name, folder).steady for name in table]
+    cells = sorted((one for one in every if len(one) > 1 and _variance(one) > 0), key=_variance)
     while len(cells) > 2:  # the most variable cell leaves while it stands out
-        (variance, values), rest, df = cells[-1], *_together(cells[:-1])
-        if special.fdtrc(len(values) - 1, df, variance / rest) >= APART:
+        rest, df = _together(cells[:-1])
+        if special.fdtrc(len(cells[-1]) - 1, df, _variance(cells[-1]) / rest) >= APART:
             break
         cells.pop()
     if not cells:
         return _Pool()
-    shared = sorted(set.intersection(*(set(values) for _, values in cells)))
-    grid = np.array([[values[seed] for _, values in cells] for seed in shared])  # seeds x cells
+    shared = sorted(set.intersection(*map(set, cells)))
+    grid = np.array([[one[seed] for one in cells] for seed in shared])  # seeds x cells
     if min(len(shared), len(cells)) > 1:
         rest = grid - grid.mean(0) - grid.mean(1, keepdims=True) + grid.mean()
         seeds, free = len(shared) - 1, (len(shared) - 1) * (len(cells) - 1)
@@ -149,10 +138,14 @@ def _pooled(table: Sequence[str], folder: Path, stamps: tuple) -> _Pool:
     return _Pool(*_together(cells))
 
 
-def _together(cells: Sequence[tuple[float, Mapping]]) -> tuple[float, int]:
+def _variance(cell: Mapping) -> float:
+    return float(np.var([*cell.values()], ddof=1))
+
+
+def _together(cells: Sequence[Mapping]) -> tuple[float, int]:
     """Pooled variance, and its degrees of freedom."""
-    df = sum(len(values) - 1 for _, values in cells)
-    return sum(variance * (len(values) - 1) for variance, values in cells) / df, df
+    df = sum(len(one) - 1 for one in cells)
+    return sum(_variance(one) * (len(one) - 1) for one in cells) / df, df
 
 
 def compare(a: str, b: str = "", folder: Path = records.FOLDER) -> Gap:
@@ -162,7 +155,7 @@ def compare(a: str, b: str = "", folder: Path = records.FOLDER) -> Gap:
         return Gap(0, nan, 0.0, 0)
     same = not b or split(a)[0] == split(b)[0]
     pools = [_pool(a, b, folder)] * 2 if same else [_pool(name, name, folder) for name in (a, b)]
-    own = [pool.of([*side.values()]) for side, pool in zip(sides, pools, strict=False)]
+    own = [pool.of(side) for side, pool in zip(sides, pools, strict=False)]
     usual = same and all(kind for *_, kind in own)
     gaps = [value - sides[-1][seed] for seed, value in sides[0].items() if seed in sides[-1]] if b else []
     if usual and len(gaps) > 1 and pools[0].free:
@@ -179,18 +172,18 @@ def compare(a: str, b: str = "", folder: Path = records.FOLDER) -> Gap:
 
 # ---------------------------------------------------------------------- whether a set-up is the paper's
 def set_up(protocol: str, folder: Path = records.FOLDER, cells: Sequence[str] = ()) -> str:
-    """Say why a protocol's runs are not the paper's set-up; "" if they may be judged.
+    """Say why a protocol's runs are not the paper's set-up; "" if they may be judged, or if none is.
 
-    A baseline that misses print does so only while its curve, or that of a cell that is judged, still rises.
+    A baseline that misses print does so only while its curve, or that of one of the `cells` judged, still rises.
     """
     if not (gate := schema.gate(protocol)):
         return ""
-    if "unlike" in gate:
-        return f"the set-up is not the paper's: {gate['unlike']}"
     name = f"{protocol}/{gate['baseline']}"
     label, base = split(name)[1], cell(name, folder)
     if not base.values:
-        return f"the baseline `{label}` has not run"
+        return f"the baseline `{label}` has not run" if cells else ""
+    if "unlike" in gate:
+        return f"the set-up is not the paper's: {gate['unlike']}"
     if base.gone:
         return f"set-up not reproduced: the baseline `{label}` has diverged"
     entries = papers.found(paper=schema.protocols()[protocol]["paper"], **gate["printed"])
@@ -217,31 +210,22 @@ def rise(name: str, folder: Path = records.FOLDER) -> float:
 def switched_off(name: str, folder: Path = records.FOLDER) -> str:
     """Say so if what a method's claims rest on did not happen in its runs, such as more than one domain."""
     protocol, label, _ = split(name)
-    rule = schema.gate(protocol).get("mechanism", {})
+    rule = schema.gate(protocol).get("mechanism")
     if not rule or not label.startswith(rule["label"]):
         return ""
     values = cell(f"{protocol}/{label}/{rule['metric']}", folder).values.values()
     mean = sum(values) / len(values) if values else nan
-    off = mean >= rule["below"] if "below" in rule else mean < rule["least"]
+    off = mean < rule.get("least", -inf) or mean >= rule.get("below", inf)
     return f"the mechanism is off: {rule['why']}" if off else ""
-
-
-def too_early(protocol: str, folder: Path = records.FOLDER) -> str:
-    """Say so if the baseline of a protocol that has run misses its print; "" otherwise."""
-    gate = schema.gate(protocol)
-    return set_up(protocol, folder) if gate and cell(f"{protocol}/{gate['baseline']}", folder).values else ""
 
 
 # ---------------------------------------------------------------------- comparisons
 def asked(part: Mapping, numbers: Mapping) -> tuple[str, list[str], float, float]:
     """A comparison: the cell a, its rivals b, and between which two numbers the claim wants a - b, or a."""
-    kind, (ours, *rivals) = schema.kind_of(part), schema.sides(part)
+    kind, (ours, *rivals) = schema.sides(part)
     centre, within = 0.0, part.get("within", 0)
     if "/" not in str(rivals[0]):  # a number, or the name of a printed one
-        (centre,), rivals = rivals, []
-        if isinstance(centre, str):
-            known(numbers, centre, "number")
-            centre = numbers[centre][0]
+        centre, rivals = numbers[rivals[0]][0] if isinstance(rivals[0], str) else rivals[0], []
     low, high = {"more": (centre + part.get("by", 0), inf), "less": (-inf, centre),
                  "near": (centre - within, centre + within)}[kind]  # fmt: skip
     return ours, rivals, low, high
@@ -257,18 +241,20 @@ def decide(parts: Mapping[str, Mapping], numbers: Mapping[str, list[float]], fol
     found: dict[str, Finding] = {}
     tests: list[tuple[str, str, Gap, float, float]] = []
     for what, part in parts.items():
+        a, rivals, low, high = asked(part, numbers)
         with strict.at(what):
-            a, rivals, low, high = asked(part, numbers)
             cells = {name: cell(name, folder) for name in [a, *rivals]}
-            blank = Finding(what, a, boundary=low if isfinite(low) else high,
-                            runs=tuple(run for one in [a, *rivals] for run in cells[one].runs))  # fmt: skip
-        why = _unready(cells, folder, ours)
-        gone = [name for name in rivals if cells[name].gone]
+        blank = Finding(what, a, boundary=low if isfinite(low) else high,
+                        runs=tuple(run for name in [a, *rivals] for run in cells[name].runs))  # fmt: skip
+        why, gone = _unready(cells, folder, ours), [name for name in rivals if cells[name].gone]
         beaten = f"`{'`, `'.join(split(name)[1] for name in gone)}` diverged, so beaten" if gone else ""
         left = [name for name in rivals if name not in gone] or [""]
         gaps = {name: compare(a, name, folder) for name in left}
         if why or (beaten and left == [""]):
-            found[what] = replace(blank, word=OPEN if why else HELD, reason=why or beaten, **_shown(a, gaps))
+            found[what] = replace(blank, word=OPEN if why else HELD, reason=why or beaten)
+            known_gaps = [(name, gap) for name, gap in gaps.items() if gap.n]
+            if known_gaps:  # the closest rival is shown although it decides nothing
+                found[what] = _against(found[what], *min(known_gaps, key=lambda one: one[1].mean))
         elif split(a)[2] in COUNTED:
             found[what] = _counted(blank, left, low, high, folder)
         else:
@@ -286,7 +272,7 @@ def _unready(cells: Mapping, folder: Path, own: bool) -> str:
     """Why a comparison of cells, the claim's own first, cannot be judged; "" if it can."""
     lacking = dict.fromkeys(split(name)[1] for name, one in cells.items() if not one.values)
     if lacking:
-        return f"{UNRUN}: `{'`, `'.join(lacking)}`" if len(lacking) < len(cells) else UNRUN
+        return f"not run: `{'`, `'.join(lacking)}`" if len(lacking) < len(cells) else "not run"
     name, first = next(iter(cells.items()))
     if first.gone:
         return f"`{split(name)[1]}` diverged"
@@ -296,18 +282,11 @@ def _unready(cells: Mapping, folder: Path, own: bool) -> str:
     return next(filter(None, why), "")
 
 
-def _shown(a: str, gaps: Mapping[str, Gap]) -> dict:
-    """The estimate against the closest rival, which is shown although it decides nothing."""
-    found = [(gap.mean, name, gap) for name, gap in gaps.items() if gap.n]
-    if not found:
-        return {}
-    mean, name, gap = min(found, key=lambda one: one[0])
-    return {"b": name, "n": gap.n, "mean": mean, **({} if split(a)[2] in COUNTED else _ends(gap))}
-
-
-def _ends(gap: Gap, level: float = ALPHA) -> dict[str, float]:
+def _against(finding: Finding, b: str, gap: Gap, level: float = ALPHA) -> Finding:
+    """A finding with the estimate against a rival."""
     low, high = gap.ends(level)
-    return {"low": low, "high": high} if isfinite(low) else {}
+    none = split(finding.a)[2] in COUNTED or not isfinite(low)
+    return replace(finding, b=b, n=gap.n, mean=gap.mean, **({} if none else {"low": low, "high": high}))
 
 
 def _counted(blank: Finding, rivals: Sequence[str], low: float, high: float, folder: Path) -> Finding:
@@ -345,7 +324,7 @@ def _decided(finding: Finding, mine: Sequence[tuple], printed: Sequence[float]) 
     level = {HELD: up, FAILED: down, OPEN: min(up, down)}[word]
     why = _why_open(gap, ends, level, printed) if word == OPEN else ()
     reason = "; ".join(filter(None, [finding.reason, *why]))
-    return replace(finding, b=name, n=gap.n, mean=gap.mean, word=word, reason=reason, **_ends(gap, level))
+    return _against(replace(finding, word=word, reason=reason), name, gap, level)
 
 
 def _why_open(gap: Gap, ends: Sequence[float], level: float, printed: Sequence[float]) -> Iterator[str]:
@@ -366,16 +345,18 @@ def _why_open(gap: Gap, ends: Sequence[float], level: float, printed: Sequence[f
 # ---------------------------------------------------------------------- claims
 def judge(paper: str, claim: Mapping, folder: Path = records.FOLDER) -> Verdict:
     """Decide a claim of a paper by its comparisons; ``of`` says how many of them it needs: all, most or some."""
-    numbers = {}
+    numbers, kind, parts = {}, claim.get("kind"), claim.get("parts", {})
     for name, what in claim.get("numbers", {}).items():
         with strict.at("numbers", name):
             numbers[name] = papers.printed_numbers(paper, what)
-    parts = claim.get("parts", {})
-    if claim.get("kind") in ("print", "arithmetic"):
-        return _apart(claim["kind"], parts, numbers, folder)
+    if kind in ("print", "arithmetic"):
+        found = [_settled(what, part, numbers, folder) for what, part in parts.items()]
+        good = sum(one.word == "so" for one in found)
+        worst = min(found, key=lambda one: one.word == "so")
+        return Verdict(f"{good} of {len(found)}", worst, f"by {kind}", tuple(found))
     if not parts:
         return Verdict(OPEN, Finding(claim["id"], reason=claim["untested"]), claim["untested"], ())
-    found = decide(parts, numbers, folder, claim.get("lead"), claim.get("kind") == "ours")
+    found = decide(parts, numbers, folder, claim.get("lead"), kind == "ours")
     count = Counter(one.word for one in found)
     word = _word(claim.get("of", "all"), count)
     same = [one for one in found if one.word == word] or found
@@ -393,35 +374,26 @@ def _word(of: str, count: Counter) -> str:
     return HELD if good else FAILED if bad else OPEN
 
 
-def _apart(kind: str, parts: Mapping, numbers: Mapping, folder: Path) -> Verdict:
-    """A claim that printed numbers, or counting, decides: it says in how many of its comparisons it is right."""
-    found = []
-    for what, part in parts.items():
-        rule, (ours, theirs) = schema.kind_of(part), schema.sides(part)
-        if rule == "printed_more":
-            with strict.at(what):
-                for one in filter(lambda side: isinstance(side, str), (ours, theirs)):
-                    known(numbers, one, "number")
-            other = numbers.get(theirs, [0.0] * len(numbers[ours]))
-            value = min(a - b for a, b in zip(numbers[ours], other, strict=True))
-            right = value > (-part.get("within", 0) if theirs in numbers else theirs)
-        else:
-            a = cell(ours, folder).values
-            b = cell(theirs, folder).values if rule == "ratio" else dict.fromkeys(a, 1)
-            shared = [seed for seed in a if seed in b]
-            value = sum(a[seed] for seed in shared) / sum(b[seed] for seed in shared) if shared else nan
-            right = abs(value - part["to"]) <= RATIO if rule == "ratio" else value <= theirs
-        found.append(Finding(what, mean=float(value), word="so" if right else "not so"))
-    good = sum(one.word == "so" for one in found)
-    worst = min(found, key=lambda one: one.word == "so")
-    return Verdict(f"{good} of {len(found)}", worst, f"by {kind}", tuple(found))
+def _settled(what: str, part: Mapping, numbers: Mapping, folder: Path) -> Finding:
+    """Say whether a comparison is right that printed numbers, or counting, decides."""
+    rule, (ours, theirs) = schema.sides(part)
+    if rule == "printed_more":
+        other = numbers.get(theirs, [0.0] * len(numbers[ours]))
+        value = min(a - b for a, b in zip(numbers[ours], other, strict=True))
+        right = value > (-part.get("within", 0) if theirs in numbers else theirs)
+    else:
+        a = cell(ours, folder).values
+        b = cell(theirs, folder).values if rule == "ratio" else dict.fromkeys(a, 1)
+        shared = [seed for seed in a if seed in b]
+        value = sum(a[seed] for seed in shared) / sum(b[seed] for seed in shared) if shared else nan
+        right = abs(value - part["to"]) <= RATIO if rule == "ratio" else value <= theirs
+    return Finding(what, mean=float(value), word="so" if right else "not so")
 
 
 def verdicts(paper: str, folder: Path = records.FOLDER) -> list[tuple[dict, Verdict]]:
     """A paper's claims, each with its verdict; judged once, until a record changes."""
     with results.unchanged():
-        named = {split(name)[0] for claim in schema.claims()[paper] for name in schema.cells(claim)}
-        stamps = tuple(results.stamps(protocol, folder) for protocol in sorted(named))
+        stamps = tuple(results.stamps(protocol, folder) for protocol in schema.protocols())
         return _verdicts(paper, folder, places.PAPERS, stamps)
 
 
@@ -436,21 +408,16 @@ def _verdicts(paper: str, folder: Path, papers_folder: Path, stamps: tuple) -> l
 
 def verdict(name: str, folder: Path = records.FOLDER) -> str:
     """The word of the claim with this id; one that ``claims.yaml`` does not have is refused."""
-    every = {claim["id"]: paper for paper, claims in schema.claims().items() for claim in claims}
+    every = {claim["id"]: got.word for paper in schema.claims() for claim, got in verdicts(paper, folder)}
     known(every, name, "claim")
-    return next(got.word for claim, got in verdicts(every[name], folder) if claim["id"] == name)
+    return every[name]
 
 
 def tally(folder: Path = records.FOLDER) -> dict[str, dict[str, int]]:
     """How many of each paper's claims have which word, without those that print, counting or we ourselves ask."""
-    words = {paper: Counter(got.word for claim, got in verdicts(paper, folder) if counts(claim))
+    words = {paper: [got.word for claim, got in verdicts(paper, folder) if "kind" not in claim]
              for paper in schema.claims()}  # fmt: skip
-    return {paper: {word: count[word] for word in WORDS} for paper, count in words.items()}
-
-
-def counts(claim: Mapping) -> bool:
-    """Whether a claim is the paper's, and decided by runs."""
-    return "kind" not in claim
+    return {paper: {word: found.count(word) for word in WORDS} for paper, found in words.items()}
 
 
 def agreement(values: Sequence[float], printed: float, within: float) -> str:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
@@ -22,7 +22,6 @@ from cflkit.models import networks
 from cflkit.workbook import places, strict
 from cflkit.workbook.runs import typed
 
-PACKED = ("femnist", "sign", "svhn_sample")  # data sets that are read from a .npz of that name
 MADE = {("oracle", "cluster"), ("mdicfl", "truth"), ("mdicfl", "real")}  # from the federation, never typed
 
 
@@ -40,7 +39,8 @@ class Setting(Checked):
 
     def __post_init__(self):
         super().__post_init__()
-        check_model(self.model)
+        if not re.fullmatch(r"mlp[1-9]\d*", self.model):
+            known(networks.names(), self.model, "model")
 
 
 @dataclass(frozen=True)
@@ -77,15 +77,31 @@ class Plan:
             part, hint, _ = takes[name]
             parts[part][name] = typed.value(name, hint, text)
             label.append(f"{name}={text}")
-        methods.get(**parts["method"])
-        check_federation(parts["federation"])
-        strict.check(SGD, parts["local"])
-        strict.check(Setting, parts["setting"])
-        return replace(self, label=places.label(",".join(label)), **parts)
+        return replace(self, label=places.label(",".join(label)), **parts).check()
+
+    @property
+    def images(self) -> list[str]:
+        """Names of its data sets."""
+        names = self.federation.get("images")
+        return [names] if isinstance(names, str) or not names else [*names]
+
+    def check(self) -> "Plan":
+        """Require that the library takes all that is given here; nothing is read or made."""
+        fed = dict(self.federation)
+        builder, pictures, validating = (fed.pop(name, None) for name in ("builder", "images", "validating"))
+        known(BUILDERS, builder, "builder")
+        distinct("images", pictures, self.images)
+        declared("validating", validating or False, bool)
+        ok = not validating or fed.get("validation_fraction") is not None
+        require(ok, "validating", True, "given with validation_fraction, the share of the images to score on")
+        methods.get(**self.method)
+        for kind, given in ((BUILDERS[builder], fed), (SGD, self.local), (Setting, self.setting)):
+            strict.check(kind, given)
+        return self
 
     def need_images(self) -> None:
         """Require that its images are on this machine; see :func:`cflkit.data.images.need`."""
-        for name in _listed(self.federation["images"]):
+        for name in self.images:
             images.need(name)
 
     def simulation(self, federation_: Federation | None = None, **overrides) -> Simulation:
@@ -109,23 +125,21 @@ def _federation(config: str) -> Federation:
     return build(json.loads(config))
 
 
-def free(method: str, builder: str = "rotated", images: str = "digits", **how) -> Plan:
-    """One run of a method that belongs to no protocol, with 40 clients.
+def free(method: str, on: str = "rotated", images: str = "digits", **how) -> Plan:
+    """One run of a method, `on` data as a builder divides it between 40 clients; it belongs to no protocol.
 
     `method` is a name, or ``FILE.py:CLASS``; `images` are a data set's name, several with commas between them, or
     the path of an ``.npz``; `how` is as for :class:`Plan`.
     """
     method, source = named(method)
-    known(BUILDERS, builder, "builder")
+    known(BUILDERS, on, "builder")
     pictures = images.split(",") if "," in images else images
-    if not images.endswith(".npz"):
-        check_images(pictures)
-    joins = BUILDERS[builder].joins  # of one builder its options say
+    joins = BUILDERS[on].joins  # of one builder its options say
     takes = "two names or more, with commas between them," if joins else "one name"
-    require(joins not in (True, False) or joins == (pictures != images), "images", images, f"{takes} for {builder}")
-    place = re.sub(r"[^\w,.-]+", "-", f"{builder}-{images}").strip("-")
-    many = {"clients": 40} if "clients" in hints(BUILDERS[builder]) else {}
-    fed = {"builder": builder, "images": pictures} | many
+    require(joins not in (True, False) or joins == (pictures != images), "images", images, f"{takes} for {on}")
+    place = re.sub(r"[^\w,.-]+", "-", f"{on}-{images}").strip("-")
+    many = {"clients": 40} if "clients" in hints(BUILDERS[on]) else {}
+    fed = {"builder": on, "images": pictures} | many
     return Plan(place, method, {"name": method}, fed, {"lr": 0.1, "epochs": 5}, {}, how=how, source=source)
 
 
@@ -134,13 +148,13 @@ def named(method: str) -> tuple[str, str]:
 
     Returns its name in `METHODS`, and the absolute path and class of one that comes from a file (else "").
     """
-    path, _, kind = method.partition(".py:")
     if not own(method):
         known(methods.METHODS, method, "method")
         return method, ""
     from cflkit.testing.promises import methods_of
 
-    file = Path(path if kind else method.removesuffix(".py")).with_suffix(".py").resolve()
+    path, _, kind = method.partition(".py:")
+    file = Path(f"{path.removesuffix('.py')}.py").resolve()
     found = {one.__name__: one for one in methods_of(file)}
     require(bool(kind) or len(found) == 1, "method", method, f"{method}:CLASS, with one of {', '.join(found)}")
     kind = kind or next(iter(found))
@@ -160,30 +174,3 @@ def accepted(method: str, builder: str) -> dict[str, tuple[str, Any, object]]:
              "setting": Setting}  # fmt: skip
     return {name: (part, hint, parameters(kind)[name][0]) for part, kind in kinds.items()
             for name, hint in hints(kind).items() if name != "seed" and (method, name) not in MADE}  # fmt: skip
-
-
-# ---------------------------------------------------------------------- checks that need no data
-def check_model(name: str) -> None:
-    """Require that there is a network of that name."""
-    if not re.fullmatch(r"mlp[1-9]\d*", name):
-        known(networks.names(), name, "model")
-
-
-def check_images(names: str | Sequence[str] | None) -> None:
-    """Require that there are data sets of these names, each named once."""
-    for name in _listed(names):
-        known([*images.names(), *PACKED], name, "images")
-    distinct("images", names, _listed(names))
-
-
-def check_federation(given: Mapping) -> None:
-    """Check a federation's options against its builder's."""
-    declared("validating", given.get("validating", False), bool)
-    ok = not given.get("validating") or given.get("validation_fraction") is not None
-    require(ok, "validating", True, "given with validation_fraction, the share of the images to score on")
-    options = {key: value for key, value in given.items() if key not in ("builder", "images", "validating")}
-    strict.check(BUILDERS[given["builder"]], options)
-
-
-def _listed(names: str | Sequence[str] | None) -> Sequence:
-    return [names] if isinstance(names, str) or not names else names

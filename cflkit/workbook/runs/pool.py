@@ -1,6 +1,6 @@
 """Many runs side by side, by joblib: in this process, on processes of this machine, or on a Dask cluster.
 
-A task is a function of the seconds that are left to it (None for no limit). It can be sent to another process.
+A task is a function of the seconds that are left to it, perhaps infinitely many. It can be sent to another process.
 """
 
 import contextlib
@@ -8,15 +8,15 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from math import inf
 from pathlib import Path
+from time import monotonic, sleep
 from typing import Any
 
-from cflkit.checks import require
 from cflkit.workbook import places
 
-Task = Callable[[float | None], Any]
+Task = Callable[[float], Any]
 Outcome = tuple[int, Any, Exception | None]  # the task's number, what it returned, and what went wrong
 THREADS = {"OMP_NUM_THREADS": "1", "TQDM_DISABLE": "1", "MPLBACKEND": "agg"}  # of a worker
 
@@ -29,59 +29,22 @@ class WorkerDied(RuntimeError):
     """A worker was killed, or out of memory."""
 
 
-class Clock:
-    """A budget of time, checked by whoever is asked to stop; no signals, so it works in any thread or process."""
-
-    def __init__(self, seconds: float | None):
-        self.end = None if seconds is None else time.monotonic() + seconds
-
-    def left(self) -> float | None:
-        """Seconds that are left, None for no limit."""
-        return None if self.end is None else self.end - time.monotonic()
-
-    def check(self) -> None:
-        """Raise :class:`TimeIsUp` if nothing is left."""
-        if self.over:
-            raise TimeIsUp("time is up")
-
-    @property
-    def over(self) -> bool:
-        """Whether nothing is left."""
-        return self.end is not None and time.monotonic() >= self.end
-
-
 def cores() -> int:
     """How many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-@contextlib.contextmanager
-def place(jobs: int, dask: str | None = None) -> Iterator[None]:
+def place(jobs: int, dask: str | None = None) -> contextlib.AbstractContextManager:
     """Make joblib run tasks on `jobs` processes of this machine, or on the Dask cluster at an address.
 
     Workers of this machine end when this process does, however it ends. Those of a cluster must see its folders.
     """
     from joblib import parallel_config
 
-    if dask is None:
-        begin = {"initializer": _begin, "initargs": (os.getpid(),)} if jobs > 1 else {}
-        with parallel_config("loky", n_jobs=jobs, **begin):
-            yield
-        return
-    try:
-        from distributed import Client
-    except ModuleNotFoundError:
-        raise ModuleNotFoundError("dask is not installed: pip install 'cflkit[cluster]'") from None
-    try:
-        client = Client(dask, timeout=10)
-    except (OSError, ValueError) as error:
-        line = f"dask = {dask!r}: must be the address of a scheduler that answers ({error})"
-        raise ValueError(line) from None
-    with client:
-        threads = sum(client.nthreads().values())
-        require(threads > 0, "dask", dask, "a scheduler that has workers")
-        with parallel_config("dask", n_jobs=threads):
-            yield
+    if dask:
+        return parallel_config("dask", scheduler_host=dask, n_jobs=-1)
+    begin = {"initializer": _begin, "initargs": (os.getpid(),)} if jobs > 1 else {}
+    return parallel_config("loky", n_jobs=jobs, **begin)
 
 
 def _begin(parent: int) -> None:
@@ -94,19 +57,20 @@ def _begin(parent: int) -> None:
 
     def watch():
         while os.getppid() == parent:
-            time.sleep(0.1)
+            sleep(0.1)
         os._exit(1)
 
     threading.Thread(target=watch, daemon=True).start()
 
 
-def run(tasks: Sequence[Task], seconds: float | None = None) -> Iterator[Outcome]:
+def run(tasks: Sequence[Task], seconds: float = inf) -> Iterator[Outcome]:
     """Run tasks where :func:`place` says, and give the outcomes as they come; none when `seconds` are over."""
     from joblib import Parallel, delayed
     from joblib.externals.loky.process_executor import TerminatedWorkerError
 
-    clock = Clock(seconds)
-    calls = (delayed(attempt)(number, task, clock.left()) for number, task in enumerate(tasks) if not clock.over)
+    end = monotonic() + seconds
+    calls = (delayed(attempt)(number, task, left) for number, task in enumerate(tasks)
+             if (left := end - monotonic()) > 0)  # fmt: skip
     try:
         yield from Parallel(return_as="generator_unordered", pre_dispatch="n_jobs", batch_size=1)(calls)
     except TerminatedWorkerError:
@@ -114,7 +78,7 @@ def run(tasks: Sequence[Task], seconds: float | None = None) -> Iterator[Outcome
         raise WorkerDied(line) from None
 
 
-def attempt(number: int, task: Task, seconds: float | None) -> Outcome:
+def attempt(number: int, task: Task, seconds: float) -> Outcome:
     """Run a task where one is; what goes wrong is made an error that can be sent anywhere, of one line."""
     import torch
 
@@ -129,7 +93,7 @@ def attempt(number: int, task: Task, seconds: float | None) -> Outcome:
 
 
 def report(
-    tasks: Mapping[str, Task], seconds: float | None = None, minutes: Sequence[float] = ()
+    tasks: Mapping[str, Task], seconds: float = inf, minutes: Sequence[float] = ()
 ) -> tuple[dict[str, Path], int]:
     """Run tasks that give a file and whether it was there, and print a line for each that ends.
 
@@ -139,11 +103,11 @@ def report(
     """
     from cflkit.engine.checkpoint import BusyError
 
-    names, began, done, made, found, failed = [*tasks], time.monotonic(), 0, 0.0, {}, 0
-    long = list(minutes) or [1.0] * len(names)
-    if minutes:
-        print(f"{len(names)} to run, about {_long(60 * sum(minutes))} on one core", flush=True)
+    names, began, done, made, found, failed = [*tasks], monotonic(), 0, 0.0, {}, 0
+    long = minutes or [1.0] * len(names)
     rest = sum(long)
+    if minutes:
+        print(f"{len(names)} to run, about {_long(60 * rest)} on one core", flush=True)
     for number, value, error in run([*tasks.values()], seconds):
         if isinstance(error, TimeIsUp):
             continue
@@ -156,7 +120,7 @@ def report(
         else:  # what is left takes as long of its estimate as what has run
             found[name], was = value
             made += long[number] * (not was)
-            left = f"; about {_long((time.monotonic() - began) * rest / made)} left" if rest and made else ""
+            left = f"; about {_long((monotonic() - began) * rest / made)} left" if rest and made else ""
             print(f"{done} of {len(names)}: {name}: {places.near(found[name])}{was or left}", flush=True)
     if done < len(names):
         raise TimeIsUp("time is up")

@@ -17,13 +17,14 @@ from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-
-import torch
+from typing import TYPE_CHECKING
 
 from cflkit import __version__
 from cflkit.checks import require
-from cflkit.engine.simulation import History, Simulation
-from cflkit.workbook import places
+from cflkit.workbook import places, strict
+
+if TYPE_CHECKING:
+    from cflkit.engine.simulation import History, Simulation
 
 FOLDER = places.RESULTS
 PACKAGE = Path(__file__).resolve().parents[2]
@@ -50,48 +51,59 @@ def path(protocol: str, label: str, config: dict, folder: Path = FOLDER) -> Path
     return folder / protocol / f"{name({'label': label, 'config': config, 'seed': config['seed']})}.json"
 
 
-def write(protocol: str, label: str, simulation: Simulation, history: History, folder: Path = FOLDER) -> Path:
+def write(protocol: str, label: str, simulation: "Simulation", history: "History", folder: Path = FOLDER) -> Path:
     """Write the record of a finished run of a protocol, whole or not at all; returns the file."""
+    from torch import cuda
+
     cluster, device = simulation.method.assignment(history.server), simulation.model.device.type
+    grouped = {} if cluster is None else {"cluster": cluster.tolist()}
+    how = {"device": device, "card": cuda.get_device_name() if device == "cuda" else None}
+    how |= {name: getattr(simulation, name) for name in ("trainer", "chunk", "workers")}
     record = {
-        "format": FORMAT,
-        "protocol": protocol,
-        "label": label,
-        "config": simulation.config,
-        "seed": simulation.seed,
-        "final": rounded(history.final),
-        "clients": rounded(simulation.accuracies(history), 4)
-        | ({} if cluster is None else {"cluster": cluster.tolist()}),
-        "rounds": rounded(history.rounds),
-        "provenance": provenance(of_method(simulation)) | {
-            "seconds": round(sum(history.seconds), 1),
-            "device": device,
-            "card": torch.cuda.get_device_name() if device == "cuda" else None,
-            "trainer": simulation.trainer,
-            "chunk": simulation.chunk,
-            "workers": simulation.workers,
-        },
+        "format": FORMAT, "protocol": protocol, "label": label,
+        "config": simulation.config, "seed": simulation.seed, "final": rounded(history.final),
+        "clients": rounded(simulation.accuracies(history), 4) | grouped, "rounds": rounded(history.rounds),
+        "provenance": provenance(simulation.method) | {"seconds": round(sum(history.seconds), 1)} | how,
     }  # fmt: skip
     target = path(protocol, label, simulation.config, folder)
     target.parent.mkdir(parents=True, exist_ok=True)
-    lines = ",\n".join(f" {json.dumps(name)}: {_lines(value)}" for name, value in record.items())
-    places.write(target, "{\n" + lines + "\n}\n")
+    lines = (f" {json.dumps(name)}: {_lines(value)}" for name, value in record.items())
+    places.write(target, "{\n" + ",\n".join(lines) + "\n}\n")
     return target
 
 
-def keep_models(record: Path, history: History) -> None:
-    """Write beside a record what served its clients, for ``torch.load``.
+def _lines(value) -> str:
+    """One line a round, so that a diff of two records reads round by round."""
+    if isinstance(value, list):
+        return "[\n" + ",\n".join("  " + json.dumps(v) for v in value) + "\n ]"
+    return json.dumps(value)
 
-    `models` are state dicts of the networks, `client` (m,) says which of them is whose, and `confusions` (m, C, C)
-    has true labels as rows.
+
+def keep_models(record: Path, history: "History") -> None:
+    """Write beside a record what serves its clients, or what they keep where nothing does, for ``torch.load``.
+
+    `models` are state dicts of K networks; `client` (N,) says which of them is whose, or (N, K) the shares in a
+    mixture. `confusions` (N, C, C) have true labels as rows, and `groups` (T + 1, N) the cluster of each client
+    after each round, from round 0; -1 is none.
     """
-    served = history.models()
-    networks = list({id(network): network for network in served}.values())
-    place = {id(network): k for k, network in enumerate(networks)}
-    kept = {"models": [network.state_dict() for network in networks], "confusions": history.confusions(),
-            "client": [place[id(network)] for network in served]}  # fmt: skip
+    import torch
+
+    from cflkit.engine.rows import Mixed
+
+    own = "accuracy" not in history.final  # as with training alone
+    found, run, none = history.run.table(history, personal=own), history.run, torch.tensor(-1, dtype=torch.int32)
+    if isinstance(found, Mixed):
+        used, client = range(len(found.table)), found.shares
+    else:
+        used, client = found.index.unique(return_inverse=True)
+    kept = {
+        "models": [run.model.bound(found.table[k].clone()).state_dict() for k in used],
+        "client": client,
+        "confusions": torch.from_numpy(history.confusions(personal=own)),
+        "groups": torch.stack([none.expand(len(found)) if now is None else now for now in history.groups]),
+    }
     with places.atomic_write(record.with_suffix(".pt")) as part:
-        torch.save({name: v if name == "models" else torch.as_tensor(v) for name, v in kept.items()}, part)
+        torch.save(kept, part)
 
 
 def parse(file: Path, parts: Iterable[str]) -> dict:
@@ -110,14 +122,11 @@ def read(file: Path) -> dict:
     That its numbers are sound is asked once, by a test over ``book/results``, and not at each read.
     """
     place = f"{file.parent.name}/{file.name}"
-    try:
+    with strict.at(place):
         record = parse(file, PARTS)
         require(record["final"] == record["rounds"][-1], "final", record["final"], "the last of the rounds")
-        named = name(record)
-    except (ValueError, TypeError, LookupError, OSError, RecursionError) as error:
-        raise ValueError(f"{place}: {error}") from None
-    right = record["protocol"] == file.parent.name and named == file.stem
-    require(right, place, f"{record['protocol']}/{named}", "the name that its configuration gives it")
+        named = f"{record['protocol']}/{name(record)}"
+    require(f"{named}.json" == place, place, named, "the name that its configuration gives it")
     return record
 
 
@@ -125,17 +134,7 @@ def _no_number(text: str) -> None:
     raise ValueError(f"{text} stands where a number should")
 
 
-def load(protocol: str | None = None, folder: Path = FOLDER) -> list[dict]:
-    """All records, or those of one protocol, in the order of their paths."""
-    return [read(file) for file in sorted(folder.glob(f"{protocol or '*'}/*.json"))]
-
-
 # ---------------------------------------------------------------------- how a run came about
-def of_method(simulation: Simulation) -> Path:
-    """The file that defines the method of a simulation."""
-    return Path(inspect.getfile(type(simulation.method)))
-
-
 @cache
 def _library() -> bytes:
     """Digest of the package without the workbook, as it is when first asked for."""
@@ -143,17 +142,17 @@ def _library() -> bytes:
     return hashlib.blake2b(b"".join(hashlib.blake2b(file.read_bytes()).digest() for file in files)).digest()
 
 
-def code(*also: Path) -> str:
-    """Short hash of the code that a number depends on: the library, and files of one's own."""
-    own = (file.read_bytes() for file in also if not file.resolve().is_relative_to(PACKAGE))
-    return hashlib.blake2b(b"".join([_library(), *own]), digest_size=6).hexdigest()
+def code(method: object = None) -> str:
+    """Short hash of the code that a number depends on: the library, and the file of a method of one's own."""
+    file = Path(inspect.getfile(type(method))).resolve() if method else PACKAGE
+    own = b"" if file.is_relative_to(PACKAGE) else file.read_bytes()
+    return hashlib.blake2b(_library() + own, digest_size=6).hexdigest()
 
 
-def provenance(*also: Path) -> dict:
-    """Versions, commit (and whether code or protocols were changed since), machine and date of a run made now.
+def provenance(method: object = None) -> dict:
+    """Versions, commit (and whether code or protocols were changed since), machine and date of a run made now."""
+    import torch  # takes seconds, which readers of records need not wait
 
-    `also` are files of code outside the package, see :func:`code`.
-    """
     def git(*what: str) -> str:
         command = ["git", "-C", str(places.ROOT), *what]
         return subprocess.run(command, capture_output=True, text=True, check=True, timeout=10).stdout.strip()
@@ -163,15 +162,12 @@ def provenance(*also: Path) -> dict:
         changed = bool(git("status", "--porcelain", "--", "cflkit", "book/papers"))  # new files count, too
     except (OSError, subprocess.SubprocessError):
         commit, changed = None, None
+    versions = {name: version(name) for name in ("torch", "numpy", "scikit-learn")}
     return {
-        "date": datetime.now(UTC).strftime("%Y-%m-%d"),
-        "commit": commit,
-        "changed": changed,
-        "code": code(*also),
-        "versions": {"cflkit": __version__, "python": platform.python_version()}
-        | {name: version(name) for name in ("torch", "numpy", "scikit-learn")},
+        "date": datetime.now(UTC).strftime("%Y-%m-%d"), "commit": commit, "changed": changed, "code": code(method),
+        "versions": {"cflkit": __version__, "python": platform.python_version(), **versions},
         "machine": {"processor": _processor(), "cores": os.cpu_count(), "threads": torch.get_num_threads()},
-    }
+    }  # fmt: skip
 
 
 def _processor() -> str:
@@ -189,10 +185,3 @@ def rounded(value, digits: int = DIGITS):
     if isinstance(value, list):
         return [rounded(v, digits) for v in value]
     return value
-
-
-def _lines(value) -> str:
-    """One line a round, so that a diff of two records reads round by round."""
-    if isinstance(value, list):
-        return "[\n" + ",\n".join("  " + json.dumps(v) for v in value) + "\n ]"
-    return json.dumps(value)

@@ -4,22 +4,15 @@ Records are kept until a file changes; that each is sound is asked by a test ove
 or stands twice, is left out and named by :func:`problems`.
 """
 
-import json
+import gc
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import MISSING
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cflkit import methods
-from cflkit.checks import parameters
-from cflkit.data import builders
-from cflkit.engine.sgd import SGD
-from cflkit.engine.simulation import Simulation
 from cflkit.workbook.runs import protocols, records
-from cflkit.workbook.runs.plans import Setting
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,7 +24,6 @@ SHARES = (*(f"{axis}{end}" for axis in ("accuracy", "own_accuracy") for end in (
 PLAIN = ("ari", "nmi", "clusters", "main_clusters", "moved", "settled", "down", "up", "server_flops",
          "client_flops", "largest_share", "entropy", "objective", "images", "lam")  # fmt: skip
 METRICS = (*SHARES, *(f"{model}_{share}" for model in MODELS for share in SHARES), *PLAIN)
-SCORED = Simulation.personal_clients  # clients whose own models are scored, in every protocol
 COMPARED = ("model", "rounds", "participation", "finetune", "dtype")  # settings that change a score
 
 
@@ -74,98 +66,45 @@ def fits(record: dict) -> bool:
     config, (method, local, setting) = record["config"], protocols.parts(protocol, record["label"])
     arrival, never = config.get("arrival") or [], config["rounds"] + 1
     away = round(protocol.get("unseen", 0) * len(arrival))
-    dealt = {key: value for key, value in config["federation"].items() if key != "digest"}
+    builder, usual = protocol["federation"]["builder"], protocols.defaults()
     needed, has = ({key: given[key] for key in COMPARED if key in given} for given in (setting, config))
-    pairs = ((methods.METHODS[method["name"]], method, config["method"]),
-             (builders.BUILDERS[protocol["federation"]["builder"]],
-              protocol["federation"] | {"seed": record["seed"]}, dealt),
-             (SGD, local, config["local"]), (Setting, needed, has))  # fmt: skip
+    pairs = ((usual["method"][method["name"]], method, config["method"]),
+             (usual["federation"][builder] | {"seed": record["seed"], "digest": None},
+              protocol["federation"], config["federation"] | {"digest": None}),
+             (usual["local"], local, config["local"]), (usual["setting"], needed, has))  # fmt: skip
     return (
         arrival.count(never) == away
         and arrival.count(1) == len(arrival) - away
-        and (config.get("personal") or [SCORED])[0] == SCORED
-        and all(whole(kind, one) == whole(kind, other) for kind, one, other in pairs)
+        and (config.get("personal") or [usual["scored"]])[0] == usual["scored"]
+        and all(kind | one == kind | other for kind, one, other in pairs)
     )
 
 
-def whole(kind: type, given: dict) -> dict:
-    """Arguments of a dataclass with its defaults for those that are left out, as JSON has them."""
-    return _defaults(kind) | given
-
-
-@cache
-def _defaults(kind: type) -> dict:
-    plain = {name: default for name, (default, _) in parameters(kind).items() if default is not MISSING}
-    return json.loads(json.dumps(plain))
-
-
 # ---------------------------------------------------------------------- kept until a file changes
-def frame(folder: Path = records.FOLDER) -> "pd.DataFrame":
-    """The table: protocol, label, seed, metric, value of the last round, rounds, diverged and date of each run."""
-    return _frame(folder, tuple(_places(folder)))
-
-
-def runs(protocol: str, folder: Path = records.FOLDER) -> list[dict]:
-    """The records of a protocol that count, in the order of their files."""
-    return _survey(protocol, folder, stamps(protocol, folder))[0]
-
-
-def cells(protocol: str, folder: Path = records.FOLDER) -> dict[tuple[str, str], dict[int, float]]:
-    """Last values by seed, for each label and metric of a protocol."""
-    return _cells(protocol, folder, stamps(protocol, folder))
-
-
-def problems(folder: Path = records.FOLDER) -> list[str]:
-    """Say of each record that is left out which it is and why: damaged, or one of two of the same run."""
-    return [line for name, state in _places(folder) for line in _survey(name, folder, state)[1]]
-
-
 _asked: dict[Path, tuple] | None = None
 
 
 @contextmanager
 def unchanged() -> Iterator[None]:
-    """Ask only once, inside, whether the files of a folder have changed."""
+    """Ask only once, inside, whether the files of a folder have changed; nor are records looked at as garbage."""
     global _asked
     before, _asked = _asked, {} if _asked is None else _asked
+    gc.disable()  # which takes seconds, and finds none
     try:
         yield
     finally:
         _asked = before
+        if before is None:
+            gc.enable()
 
 
 def stamps(protocol: str, folder: Path = records.FOLDER) -> tuple:
     """What changes with the records of a protocol, to keep by what is computed from them."""
     place, asked = folder / protocol, {} if _asked is None else _asked
     if place not in asked:
-        files = [(file.name, file.lstat()) for file in sorted(place.glob("*.json"))]
-        asked[place] = tuple((name, state.st_mtime_ns, state.st_size) for name, state in files)
+        states = ((file.name, file.lstat()) for file in place.glob("*.json"))
+        asked[place] = tuple(sorted((name, state.st_mtime_ns, state.st_size) for name, state in states))
     return asked[place]
-
-
-def _places(folder: Path) -> list[tuple[str, tuple]]:
-    return [(place.name, stamps(place.name, folder)) for place in sorted(folder.glob("*/"))]
-
-
-@cache
-def _frame(folder: Path, places: tuple) -> "pd.DataFrame":
-    import pandas as pd  # which the ledger does without
-
-    rows = []
-    for run in (run for name, stamps in places for run in _survey(name, folder, stamps)[0]):
-        rest = run["config"]["rounds"], diverged(run), run["provenance"]["date"]
-        rows += [(run["protocol"], run["label"], run["seed"], *score, *rest) for score in scores(run).items()]
-    columns = ["protocol", "label", "seed", "metric", "value", "rounds", "diverged", "date"]
-    return pd.DataFrame(rows, columns=columns)
-
-
-@cache
-def _cells(protocol: str, folder: Path, stamps: tuple) -> dict[tuple[str, str], dict[int, float]]:
-    found: dict[tuple[str, str], dict[int, float]] = defaultdict(dict)
-    for run in sorted(_survey(protocol, folder, stamps)[0], key=lambda run: run["seed"]):
-        for metric, value in scores(run).items():
-            found[run["label"], metric][run["seed"]] = value
-    return dict(found)
 
 
 @cache
@@ -189,3 +128,29 @@ def _survey(protocol: str, folder: Path, stamps: tuple) -> tuple[list[dict], lis
         bad.append(f"{protocol}: {' and '.join(f'{records.name(one)}.json' for one in these)}: {why}")
     lost = {id(one) for these, _ in wrong for one in these}
     return [record for record in good if id(record) not in lost], bad
+
+
+def runs(protocol: str, folder: Path = records.FOLDER) -> list[dict]:
+    """The records of a protocol that count, in the order of their files."""
+    return _survey(protocol, folder, stamps(protocol, folder))[0]
+
+
+def _protocols(folder: Path) -> list[str]:
+    return [place.name for place in sorted(folder.glob("*/"))]
+
+
+def problems(folder: Path = records.FOLDER) -> list[str]:
+    """Say of each record that is left out which it is and why: damaged, or one of two of the same run."""
+    return [line for name in _protocols(folder) for line in _survey(name, folder, stamps(name, folder))[1]]
+
+
+def frame(folder: Path = records.FOLDER) -> "pd.DataFrame":
+    """The table: protocol, label, seed, metric, value of the last round, rounds, diverged and date of each run."""
+    import pandas as pd  # which the ledger does without
+
+    rows = []
+    for run in (run for protocol in _protocols(folder) for run in runs(protocol, folder)):
+        rest = run["config"]["rounds"], diverged(run), run["provenance"]["date"]
+        rows += [(run["protocol"], run["label"], run["seed"], *score, *rest) for score in scores(run).items()]
+    columns = ["protocol", "label", "seed", "metric", "value", "rounds", "diverged", "date"]
+    return pd.DataFrame(rows, columns=columns)

@@ -3,7 +3,9 @@
 import contextlib
 import shutil
 from collections.abc import Iterator
+from math import inf
 from pathlib import Path
+from time import monotonic
 
 from filelock import FileLock, Timeout
 
@@ -13,51 +15,35 @@ from cflkit.workbook.runs import plans, pool, records
 
 
 def run(
-    plan: plans.Plan,
-    seconds: float | None = None,
-    *,
-    out: Path = places.RESULTS,
-    checkpoints: Path = places.RUNS,
-    checkpoint: Path | None = None,
-    again: bool = False,
-    keep_models: bool = False,
-    **settings,
-) -> tuple[Path, str]:
+    plan: plans.Plan, seconds: float = inf, *, out: Path = places.RESULTS, checkpoints: Path = places.RUNS,
+    checkpoint: Path | None = None, again: bool = False, keep_models: bool = False, **settings
+) -> tuple[Path, str]:  # fmt: skip
     """Run a plan into its record, from its last checkpoint, unless it has a record already.
 
-    Parameters
-    ----------
-    plan, seconds
-        What to run, and after how long to stop (:class:`.TimeIsUp`), at the end of a round.
-    out, checkpoints : Path
-        Where records go, and where an unfinished run is kept until it has one.
-    checkpoint : Path, optional
-        A folder to keep this run in instead, for good: with more rounds it goes on from there.
-    again : bool
-        Run it although it has a record, and overwrite that.
-    keep_models : bool
-        Write the trained networks beside the record (:func:`.records.keep_models`); run it if they are not there.
-    **settings
-        Settings of :class:`~cflkit.engine.simulation.Simulation` in place of the plan's (progress, ...).
+    Records go to `out`. After so many `seconds` :class:`.TimeIsUp` stops it at the end of a round; an unfinished
+    run is kept in `checkpoints` until it has a record, or for good in the folder `checkpoint`: with more rounds it
+    goes on from there. `again` runs what has a record, and overwrites that; `keep_models` writes the trained
+    networks beside it (:func:`.records.keep_models`), and runs it if they are not there. `settings` are of
+    :class:`~cflkit.engine.simulation.Simulation`, in place of the plan's.
 
-    Returns
-    -------
-    Path
-        The record.
-    str
-        "", or that it was there, made at which commit, and whether the code has changed since.
+    Returns the record, and "" or that it was there, made at which commit, and whether the code has changed since.
     """
-    clock = pool.Clock(seconds)
+    end = monotonic() + seconds
     places.need_folder("out", out)
     places.need_folder("checkpoints", checkpoints)
     kept = checkpoint or checkpoints / plan.protocol / f"{plan.label}-s{plan.seed}"
     simulation = plan.simulation(checkpoint=kept, **settings)
     target = records.path(plan.protocol, plan.label, simulation.config, out)
+
+    def after(so_far) -> None:
+        if monotonic() >= end and len(so_far.rounds) <= simulation.rounds:
+            raise pool.TimeIsUp("time is up")
+
     with alone(kept):  # until the record is there: nobody finds a run that is neither locked nor recorded
         new = again or not target.exists() or (keep_models and not target.with_suffix(".pt").exists())
         if checkpoint is not None or new:  # what a checkpoint holds is not run again
-            history = simulation.run(after=lambda so_far: len(so_far.rounds) > simulation.rounds or clock.check())
-        was = "" if new else _was_there(target, records.code(records.of_method(simulation)))
+            history = simulation.run(after=after)
+        was = "" if new else _was_there(target, records.code(simulation.method))
         if new:
             records.write(plan.protocol, plan.label, simulation, history, out)
             if keep_models:
@@ -68,12 +54,11 @@ def run(
 
 
 def _was_there(target: Path, code: str) -> str:
-    """Say how old a record is: the configuration that names it does not tell the code that made it."""
     try:
         made = records.read(target)["provenance"]
     except ValueError as error:
         raise ValueError(f"{error}; delete {places.near(target)} to run it again") from None
-    changed = " (code has changed since)" * (made.get("code") != code)
+    changed = " (code has changed since)" * (made.get("code") != code)  # which the record's name does not tell
     return f"; was there, made at commit {made['commit'] or 'unknown'}{changed}"
 
 
@@ -85,8 +70,7 @@ def alone(run: Path) -> Iterator[None]:
     try:
         lock.acquire()
     except Timeout:
-        line = f"run = {str(run)!r}: must be free; another process is at work on this run"
-        raise BusyError(line) from None
+        raise BusyError(f"run = {str(run)!r}: must be free; another process is at work on this run") from None
     try:
         yield
     finally:

@@ -26,11 +26,15 @@ def value(name: str, hint: Any, text: str) -> Any:
     return require(False, name, text, allowed(hint))
 
 
+def _must(ok: object, text: str, what: str) -> None:
+    if not ok:
+        raise ArgumentTypeError(f"{text}: must {what}")
+
+
 def pair(text: str) -> tuple[str, str]:
     """Read ``NAME=VALUE``."""
     name, equals, given = text.partition("=")
-    if not (name and equals):
-        raise ArgumentTypeError(f"{text}: must look like NAME=VALUE")
+    _must(name and equals, text, "look like NAME=VALUE")
     return name.strip(), given.strip()
 
 
@@ -59,30 +63,25 @@ def parts(text: str) -> list[str]:
 
 def seeds(text: str) -> list[int]:
     """Read ``0-4`` or ``0,2,5-7``."""
-    if not re.fullmatch(r"\d+(-\d+)?(,\d+(-\d+)?)*", text):
-        raise ArgumentTypeError(f"{text}: must look like 0-4 or 0,2")
+    _must(re.fullmatch(r"\d+(-\d+)?(,\d+(-\d+)?)*", text), text, "look like 0-4 or 0,2")
     ends = [[int(end) for end in part.split("-")] for part in text.split(",")]
     for first, *_, last in ([*end, *end] for end in ends):
-        if first > last:
-            raise ArgumentTypeError(f"{text}: must go upwards, such as {last}-{first}")
-    if max(map(max, ends)) >= 2**32 or sum(end[-1] - end[0] for end in ends) >= MANY_SEEDS:
-        raise ArgumentTypeError(f"{text}: must be at most {MANY_SEEDS} seeds, each below 2**32")
+        _must(first <= last, text, f"go upwards, such as {last}-{first}")
+    few = max(map(max, ends)) < 2**32 and sum(end[-1] - end[0] for end in ends) < MANY_SEEDS
+    _must(few, text, f"be at most {MANY_SEEDS} seeds, each below 2**32")
     found = sorted(seed for end in ends for seed in range(end[0], end[-1] + 1))
-    if len(set(found)) < len(found):
-        raise ArgumentTypeError(f"{text}: must name each seed once")
+    _must(len(set(found)) == len(found), text, "name each seed once")
     return found
 
 
 def count(text: str) -> int:
     """Read a number of processes or threads."""
-    if not re.fullmatch(r"0*[1-9]\d{0,3}", text):
-        raise ArgumentTypeError(f"{text}: must be 1 or more")
+    _must(re.fullmatch(r"0*[1-9]\d{0,3}", text), text, "be 1 or more")
     return int(text)
 
 
 def seconds(text: str) -> float:
     """Read ``20m`` or ``1.5h``, in seconds."""
     match = re.fullmatch(r"(\d+(?:\.\d+)?)([mh])", text)
-    if not match or not float(match[1]):
-        raise ArgumentTypeError(f"{text}: must look like 20m or 1.5h, and be more than nothing")
+    _must(match and float(match[1]), text, "look like 20m or 1.5h, and be more than nothing")
     return float(match[1]) * {"m": 60, "h": 3600}[match[2]]

@@ -53,17 +53,15 @@ def digest(array: ArrayLike, decimals: int = 6) -> str:
     return f"{values.shape} mean {mean:.{decimals}f} sha256 {code}"
 
 
-def numbers(name: str, value: object, *shape: int | None) -> np.ndarray:
-    """Read an array of floats, of this shape if one is given: None allows any length but nothing."""
+def numbers(name: str, value: object, *shape: int | str) -> np.ndarray:
+    """Read an array of floats, of this shape if one is given: a letter stands for any length but nothing."""
     try:
         array = np.asarray(value, dtype=float)
     except (TypeError, ValueError):
         return require(False, name, value, "numbers")
-    fits = len(shape) == array.ndim and all(has == wanted if wanted else has for has, wanted in
-                                            zip(array.shape, shape, strict=False))  # fmt: skip
-    letters = iter("nmk")
-    wanted = ", ".join(str(length or next(letters)) for length in shape) + "," * (len(shape) == 1)
-    require(fits or not shape, f"{name}.shape", array.shape, f"({wanted})")
+    fits = len(shape) == array.ndim and all(has == wanted if isinstance(wanted, int) else has
+                                            for has, wanted in zip(array.shape, shape, strict=True))  # fmt: skip
+    require(fits or not shape, f"{name}.shape", array.shape, str(shape).replace("'", ""))
     return array
 
 
@@ -141,8 +139,3 @@ def look(label: str) -> tuple[str, str] | None:
 def dot(label: str, colour: str, marker: str, area: float = AREA) -> Line2D:
     """Entry of a legend that looks like one client in a scatter plot."""
     return Line2D([], [], color=colour, marker=marker, markersize=area**0.5, linestyle="none", label=label)
-
-
-def legend(axes: Axes, **options) -> None:
-    """Put the legend beside the data, never on it."""
-    axes.figure.legend(loc="outside right upper", **options)

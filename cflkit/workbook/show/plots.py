@@ -61,7 +61,7 @@ def curve(name: str, frame: object, y: str) -> pd.DataFrame:
     if not isinstance(frame, pd.DataFrame):
         ok = isinstance(frame, tuple | list) and len(frame) == 2
         require(ok, name, frame, "a frame, or (x, y)")
-        x = canvas.numbers(f"{name}[0]", frame[0], None)
+        x = canvas.numbers(f"{name}[0]", frame[0], "n")
         return pd.DataFrame({"round": x, y: canvas.numbers(f"{name}[1]", frame[1], len(x))})
     frame = frame.reset_index() if frame.index.name == "round" else frame
     for column in ("round", y):
@@ -89,7 +89,7 @@ def embedding(points: Mapping[str, ArrayLike], clusters: Mapping[str, ArrayLike]
     markers = dict(zip(kinds, canvas.MARKERS, strict=False))
     figure, grid = canvas.panels(len(clusters), 2.9)
     for axes, (name, given) in zip(grid, clusters.items(), strict=True):
-        place = canvas.numbers("points", points[name], None, 2)
+        place = canvas.numbers("points", points[name], "n", 2)
         found = pd.factorize(canvas.numbers("clusters", given, len(place)))[0]
         own, wanted = canvas.palette(), canvas.numbers("truth", truth, len(place)).astype(int)
         colours = {number: own[number] if number < len(own) else canvas.OTHER for number in set(found)}
@@ -105,7 +105,7 @@ def embedding(points: Mapping[str, ArrayLike], clusters: Mapping[str, ArrayLike]
 def cosine_matrices(panels: Mapping[str, ArrayLike]) -> Figure:
     """Draw matrices (n, m) of cosines between clients side by side, under one scale (StoCFL, Figure 2)."""
     canvas.named("panels", panels)
-    tables = {name: canvas.numbers(f"panels[{name!r}]", table, None, None) for name, table in panels.items()}
+    tables = {name: canvas.numbers(f"panels[{name!r}]", table, "n", "m") for name, table in panels.items()}
     figure, grid = canvas.panels(len(panels), 2.6)
     ends = {"vmin": min(map(np.nanmin, tables.values())), "vmax": max(map(np.nanmax, tables.values()))}
     for axes, (name, table) in zip(grid, tables.items(), strict=True):
@@ -126,7 +126,7 @@ def label_mix(label_counts: ArrayLike, clusters: ArrayLike | None = None) -> Fig
     clusters : array_like of int, shape (N,), optional
         Sorts the clients by cluster and draws a line between clusters.
     """
-    counts = canvas.numbers("label_counts", label_counts, None, None)
+    counts = canvas.numbers("label_counts", label_counts, "n", "m")
     order = np.zeros(len(counts)) if clusters is None else canvas.numbers("clusters", clusters, len(counts))
     share = counts / np.maximum(counts.sum(1, keepdims=True), 1)
     figure, (axes,) = canvas.panels(1, 3.4)

@@ -12,9 +12,8 @@ from cflkit.data.images import Images
 def pictures(name: str) -> Images:
     """Load the bundled digits, or put pictures of a data set with these ten labels in their place, one for one.
 
-    Every digit is replaced by a picture of the same label and split, the first ones that there are. So clients hold
-    as many pictures of each label as they do of the digits, and a chapter takes minutes, not hours. A data set
-    that is not on this machine, or has not enough pictures of a label, is refused.
+    Each digit gives way to a picture of its label and split, the first ones that there are; too few are refused.
+    So clients hold as many pictures of each label as they do of the digits, and a chapter takes minutes, not hours.
     """
     digits = images.load("digits")
     if name == digits.name:

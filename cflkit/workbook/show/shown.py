@@ -51,7 +51,9 @@ class Table:
                            for c in self.columns)]  # fmt: skip
 
     def _repr_markdown_(self) -> str:
-        figures = [all(_is_number(row.get(c)) for row in self.rows.values()) for c in self.columns]
+        columns = [[row.get(c) for row in self.rows.values()] for c in self.columns]
+        figures = [all(v is None or (isinstance(v, Real) and not isinstance(v, bool)) for v in column)
+                   for column in columns]  # fmt: skip
         head, *rows = self._lines(exact=False)
         lines = [head, ["---", *("---:" if f else "---" for f in figures)], *rows]
         escaped = ([cell.replace("|", r"\|") for cell in line] for line in lines)  # a bare one would end the cell
@@ -77,17 +79,9 @@ class Picture:
         return self.digest
 
 
-def _is_missing(value: object) -> bool:
-    return value is None or (isinstance(value, Real) and bool(np.isnan(value)))
-
-
-def _is_number(value: object) -> bool:
-    return _is_missing(value) or (isinstance(value, Real) and not isinstance(value, bool | np.bool_))
-
-
 def _written(value: object, decimals: int, sign: str = "") -> str:
     """Write a cell: truth values as words, floats with `decimals`, and a real minus sign."""
-    if _is_missing(value):
+    if value is None or value != value:  # NaN
         return "–"
     if isinstance(value, bool | np.bool_):
         return "yes" if value else "no"

@@ -308,11 +308,7 @@ def _in_planes(code: Code, layer: Conv, i: int, planes: Planes, buffers: tuple, 
     ahead = _kernel(code, winograd.convolve, i, layer, planes, target, winners)
     through = _kernel(code, winograd.spread, i, layer, planes, target, winners, slope, biases)
     by_inputs = _kernel(code, winograd.convolve_inputs, i, layer, planes, to)
-    if first:
-        both = winograd.spread_and_convolve_weights
-        back = [_kernel(code, both, i, layer, planes, target, winners, slope, biases)]
-    else:
-        back = [through, _kernel(code, winograd.convolve_weights, i, planes), by_inputs]
+    back = [through, _kernel(code, winograd.convolve_weights, i, planes)] + [by_inputs] * (not first)
     pack_ahead = _kernel(code, planes.pack_ahead, i, layer)
     pack_back = _kernel(code, planes.pack_back, i, layer) if planes.last else pack_ahead
     finish = _kernel(code, planes.finish, i, layer)

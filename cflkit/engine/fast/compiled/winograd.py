@@ -22,7 +22,8 @@ divided by for the points that are left out.
 high as before, m times narrower, and one column less where the last tile leaves its point out. Between two changes
 each plane goes through a convolution whose kernel is one column wide. For that there are kernels already, with
 images in the lanes (:mod:`.kernels`) and with channels (:mod:`.channels`). With images in the lanes, a few rows at
-a time are changed, convolved and changed back, so that they stay near.
+a time are convolved and changed back, so that they stay near. Not on the way back: derivatives by weights are added
+up over images, and their order would depend on how many images a vector has.
 
 **What is not finite** spreads too far: infinity becomes NaN, in a whole tile. So :mod:`.library` computes results
 that are not finite again, without all this.
@@ -47,7 +48,7 @@ from cflkit.engine.fast.plan import Conv
 
 POINTS = tuple(map(Fraction, ("0", "1", "-1", "1/2", "-1/2", "2", "-2")))  # the last point is infinite
 ONE = 1  # where the point 1 stands: a constant in its plane is added to every output
-NEAR, NEAR_BACK = 1024, 3072  # vectors of outputs that a band of rows has in all planes, ahead and back
+NEAR = 1024  # vectors of outputs that a band of rows has in all planes, on the way ahead
 # By how many numbers two planes are apart, beyond whole pages. A cache keeps few lines of the same place in a page,
 # and each tile has a line in every plane.
 PAGE, OFFSET = 1024, 128
@@ -269,8 +270,8 @@ class Planes:
         found.inputs, found.outputs = self.inputs.part(columns), self.outputs.part(columns)
         return found
 
-    def band(self, layer: Conv, most: int) -> tuple[int, Planes]:
-        """Cut the outputs into bands of rows of at most `most` vectors, if it can be: how many; planes for one."""
+    def band(self, layer: Conv) -> tuple[int, Planes]:
+        """Cut the outputs into bands of rows of at most `NEAR` vectors, if it can be: how many; planes for one."""
         return 1, self
 
 
@@ -284,10 +285,10 @@ class ByImages(Planes):
         self.weights, self.grown = (self._room((1, 1, k * c * high + k), single=True) for _ in range(2))
         self.layer = replace(self.layer, weight=self.weights.start, bias=self.weights.start + k * c * high)
 
-    def band(self, layer: Conv, most: int) -> tuple[int, Planes]:
+    def band(self, layer: Conv) -> tuple[int, Planes]:
         """Rows that divide the height, whole windows of them."""
         (k, rows, across), size = self.outputs.buffer.shape, 2 if layer.pool else 1
-        fitting = [n for n in range(size, rows + 1, size) if rows % n == 0 and n * k * across * self.many <= most]
+        fitting = [n for n in range(size, rows + 1, size) if rows % n == 0 and n * k * across * self.many <= NEAR]
         each, found = max(fitting, default=size), copy.copy(self)
         found.outputs = self.grid(replace(self.outputs.buffer, shape=(k, each, across)))
         return rows // each, found
@@ -405,16 +406,15 @@ def join_outputs(f: Kernel, layer: Conv, planes: Planes, target: Grid, winners: 
 
 
 def spread(f: Kernel, layer: Conv, planes: Planes, target: Grid, winners: Buffer | None, slopes: Grid,
-           biases: Callable, above=0) -> None:  # fmt: skip
+           biases: Callable) -> None:  # fmt: skip
     """Take derivatives back through pooling and ReLU and change them into planes, by A.
 
-    ``biases(f, filter, sum)`` takes the sum of those that passed. `above` says how many rows are done already.
+    ``biases(f, filter, sum)`` takes the sum of those that passed.
     """
     to, size = planes.outputs, 2 if layer.pool else 1
     with f.loop(*slopes.channels) as k:
         total = Sum(f, f.constant(0.0))
-        with f.loop(0, to.sides[0] // size) as row:
-            y = row + above
+        with f.loop(0, to.sides[0] // size) as y:
             for first, last, valid, tile in runs(planes, 0, slopes.sides[1] * size):
                 with f.loop(first, last) as t:
                     pixels: list[list[ir.Value | None]] = [[None] * tile.size for _ in range(size)]
@@ -426,7 +426,7 @@ def spread(f: Kernel, layer: Conv, planes: Planes, target: Grid, winners: Buffer
                         for i, value in enumerate(values):
                             pixels[i // 2][j + i % 2] = value
                     for i, values in enumerate(pixels):
-                        _put(f, planes, tile, changed(f, tile.a, values), to, (k, row * size + i, t))
+                        _put(f, planes, tile, changed(f, tile.a, values), to, (k, y * size + i, t))
         biases(f, k, total.get())
 
 
@@ -485,7 +485,7 @@ def split(f: Kernel, layer: Conv, planes: Planes, source: Grid) -> None:
 
 def convolve(f: Kernel, layer: Conv, planes: Planes, target: Grid, winners: Buffer | None) -> None:
     """Convolution of inputs that are in planes, ReLU and pooling."""
-    count, band = planes.band(layer, NEAR)
+    count, band = planes.band(layer)
     rows = band.outputs.sides[0]
     with f.loop(0, count) as i:
         for plane, inside in each_plane(f, band, above=i * rows):
@@ -493,20 +493,10 @@ def convolve(f: Kernel, layer: Conv, planes: Planes, target: Grid, winners: Buff
         join_outputs(f, layer, band, target, winners, i * (rows // (2 if layer.pool else 1)))
 
 
-def convolve_weights(f: Kernel, planes: Planes, above=0) -> None:
+def convolve_weights(f: Kernel, planes: Planes) -> None:
     """Derivatives by weights, where inputs and derivatives by outputs are in planes."""
-    for plane, inside in each_plane(f, planes, above):
+    for plane, inside in each_plane(f, planes):
         plane.by_weights(inside)
-
-
-def spread_and_convolve_weights(f: Kernel, layer: Conv, planes: Planes, target: Grid, winners: Buffer | None,
-                                slopes: Grid, biases: Callable) -> None:  # fmt: skip
-    """Do both, a few rows at a time."""
-    count, band = planes.band(layer, NEAR_BACK)
-    rows = band.outputs.sides[0]
-    with f.loop(0, count) as i:
-        spread(f, layer, band, target, winners, slopes, biases, above=i * (rows // (2 if layer.pool else 1)))
-        convolve_weights(f, band, above=i * rows)
 
 
 def convolve_inputs(f: Kernel, layer: Conv, planes: Planes, to: Grid) -> None:
