@@ -49,12 +49,10 @@ def counts(settings: Mapping[str, Measured]) -> Drawn:
     lines = []
     for setting, run in ((setting, m.runs[0]) for setting, m in settings.items()):
         for at, row in enumerate(run["rounds"][1:], 1):
-            for what, kind, value in (
+            lines += [(setting, what, kind, row["round"], value) for what, kind, value in (
                 ("clusters", "as the paper counts", row["clusters"] + unseen(run, at)),
                 ("clusters", "among clients seen", row["clusters"]),
-                ("objective (2)", "among clients seen", row["objective"]),
-            ):
-                lines.append((setting, what, kind, row["round"], value))
+                ("objective (2)", "among clients seen", row["objective"]))]  # fmt: skip
     if not lines:
         return None
     frame = pd.DataFrame(lines, columns=["setting", "what", "kind", "round", "value"])
@@ -178,7 +176,8 @@ def doses(leads: Mapping[str, Mapping[str, Mapping[str, Mapping[float, Gap]]]]) 
 
 def apart(numbers: Sequence[Coverage], chapters: Mapping[str, str]) -> Drawn:
     """Draw how far measured accuracies lie from printed ones, a bar for each two points, in each paper's colour."""
-    found = [(chapters[one.entry["paper"]], np.mean(one.values) - one.entry["value"]) for one in numbers]
+    found = [(chapters[one.entry["paper"]], np.mean(one.values) - one.entry["value"])
+             for one in numbers if one.values and "percent" in one.entry["metric"]]  # fmt: skip
     if not found:
         return None
     frame = pd.DataFrame(found, columns=["paper", "points"])
@@ -205,8 +204,9 @@ def families(curves: Mapping[str, pd.DataFrame], y: str) -> Figure:
     """
     means = {label: frame.groupby("round")[y].mean().dropna() for label, frame in curves.items()}
     groups: dict[str, list[str]] = {}
-    for label in curves:
-        groups.setdefault(family(label, curves), []).append(label)
+    for label in curves:  # is named by what stands before the last comma, unless others go on where it ends
+        whole = any(other.startswith(f"{label}, ") for other in curves)
+        groups.setdefault(label if whole else label.rpartition(", ")[0] or label, []).append(label)
     figure, panels = canvas.panels(len(groups), 2.4)
     for axes, (name, own) in zip(panels, groups.items(), strict=True):
         for line in means.values():
@@ -227,12 +227,6 @@ def families(curves: Mapping[str, pd.DataFrame], y: str) -> Figure:
         axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
     canvas.label_outer(panels, "round", y)
     return figure
-
-
-def family(label: str, labels: Mapping) -> str:
-    """Name the method of a curve: what stands before the last comma, unless other labels go on where it ends."""
-    whole = any(other.startswith(f"{label}, ") for other in labels)
-    return label if whole else label.rpartition(", ")[0] or label
 
 
 def learning(curves: Mapping[str, pd.DataFrame], y: str) -> Drawn:

@@ -142,5 +142,4 @@ def setup(app) -> dict:
 
 if __name__ == "__main__":
     picture = drawing(leads()).replace("<rect", f"<style>{STYLE.read_text('utf-8')}</style><rect", 1)
-    with places.atomic_write(Path(sys.argv[1])) as part:
-        part.write_text(picture + "\n", "utf-8")
+    places.write(Path(sys.argv[1]), picture + "\n")

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 
 import charts
-import diagrams
+import drawings
 import evidence
 import jinja2
 import numpy as np
@@ -24,7 +24,7 @@ import steps
 from evidence import CHAPTERS
 from PIL import Image
 
-from cflkit.workbook import places
+from cflkit.workbook import places, strict
 from cflkit.workbook.chapters import notebooks
 from cflkit.workbook.claims import comparison, ledger, papers, schema, verdicts
 from cflkit.workbook.claims.ledger import Row
@@ -52,39 +52,35 @@ def write(folder: Path = records.FOLDER, out: Path = OUT, benchmarks: Path = BEN
     rest = "common_tables", "shifts", "shifts_tables", "ledger", "performance", "status", "cite"
     pages |= {name: (f"{name}.md.jinja", "ours") for name in rest}
     with results.unchanged():
-        _write(out / "printed_numbers.csv", evidence.numbers_csv(ledger.coverage(folder)))
+        places.write(out / "printed_numbers.csv", evidence.numbers_csv(ledger.coverage(folder)))
         for name, (template, paper) in pages.items():
-            own = [f"{name}.md.jinja", template]  # a paper may have a template of its own
-            _write(out / f"{name}.md", typeset(templates.select_template(own).render(paper=paper)))
+            places.write(out / f"{name}.md", typeset(templates.get_template(template).render(paper=paper)))
     for path in notebooks.chapters():
-        _write(out / f"{path.stem}_time.md", status.told(path))
-    for name in diagrams.described():
-        _write(out / f"{name}_diagram.md", diagrams.drawing(name))
+        places.write(out / f"{path.stem}_time.md", status.told(path))
+    for name, spec in drawings.diagrams().items():
+        drawn = drawings.figure(spec["caption"], spec["label"], drawings.diagram(spec))
+        places.write(out / f"{name}_diagram.md", drawn)
     for name, picture in pictures.PICTURES.items():
-        _write(out / f"{name}_steps.md", steps.drawing(name, picture()))
+        places.write(out / f"{name}_steps.md", steps.drawing(name, picture()))
 
 
 def environment(folder: Path, out: Path, benchmarks: Path = BENCHMARKS) -> jinja2.Environment:
     """Make the templates of the book, with all that they may call."""
-    templates = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
+    templates = jinja2.Environment(loader=jinja2.FileSystemLoader(TEMPLATES), undefined=jinja2.StrictUndefined,
+                                   trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)  # fmt: skip
     templates.filters["cell"] = cell
     of_folder: list[Callable] = [
-        clusters, made, compared_rows, covered, deciding, domains, doses, first, found_groups, numbers,
-        settings, states, stored, tables, tried, tuned, unrun, evidence.bar, evidence.explained,
-        evidence.lines, evidence.newer, status.runs, status.repeated, ledger.problems, ledger.totals, measured,
+        clusters, made, compared_rows, covered, deciding, domains, doses, first, found_groups, settings, states,
+        stored, tables, tried, tuned, unrun, evidence.bar, evidence.explained, evidence.lines, evidence.newer,
+        status.runs, status.repeated, ledger.coverage, ledger.problems, ledger.totals,
     ]  # fmt: skip
     templates.globals |= {call.__name__: partial(call, folder=folder) for call in of_folder}
-    own = [cards, grid, listed, released, status.built, status.citation, status.compared]
+    own = [cards, grid, listed, released, status.built, status.compared]
     templates.globals |= {call.__name__: call for call in own}
     templates.globals |= {
         "benchmarks": partial(measurements, folder=benchmarks),
         "chapters": CHAPTERS,
+        "citation": partial(strict.read, places.ROOT / "CITATION.cff"),
         "charts": charts,
         "corrections": schema.corrections,
         "dose_shifts": [comparison.SHIFTS[shift] for shift in TRIED],
@@ -97,11 +93,6 @@ def environment(folder: Path, out: Path, benchmarks: Path = BENCHMARKS) -> jinja
     return templates
 
 
-def _write(path: Path, text: str) -> None:
-    with places.atomic_write(path) as part:
-        part.write_text(text, "utf-8")
-
-
 def typeset(text: str) -> str:
     """Set hyphens before numbers as minus signs, and keep a number and its deviation in one line."""
     return MINUS.sub("−", text).replace(" ± ", "\u00a0±\u00a0")
@@ -112,9 +103,11 @@ def image(name: str, drawn: charts.Drawn, caption: str, out: Path) -> str:
     if drawn is None:
         return f"{MISSING.capitalize()}.\n"
     figure, alt = drawn
+    figure.savefig(pixels := io.BytesIO(), format="rgba", dpi=150)
+    size = [int(inches * 150) for inches in figure.get_size_inches()]
     with places.atomic_write(out / f"{name}.png") as part:
-        figure.savefig(pixels := io.BytesIO(), dpi=150, pil_kwargs={"compress_level": 1})
-        Image.open(pixels).convert("RGB").quantize(256).save(part, "PNG", dpi=(150, 150))  # half as large
+        whole = Image.frombytes("RGBA", size, pixels.getvalue()).convert("RGB")
+        whole.quantize(256).save(part, "PNG", dpi=(150, 150))  # half as large
     label = f"fig-{name.replace('_', '-')}"
     width = 105 * figure.get_figwidth()  # pixels that make the letters as high as those of the text
     options = f":name: {label}\n:alt: {alt}\n:width: {width:.0f}px"
@@ -154,15 +147,8 @@ def measurements(kind: str, folder: Path = BENCHMARKS) -> list[dict]:
 
 
 def stored(name: str, folder: Path) -> dict:
-    """Load what a script of ``book/measure`` left beside the run records; nothing where it is not there."""
-    blank = {"rows": [], "correlation": {}, "accuracy": float("nan"), "tested": MISSING, "pictures": MISSING}
-    made = {"provenance": {"date": MISSING, "commit": MISSING}}
-    return json.loads((folder / name).read_text()) if (folder / name).exists() else blank | made
-
-
-def numbers(folder: Path) -> list[ledger.Coverage]:
-    """Give what became of every printed accuracy that was measured."""
-    return [one for one in ledger.coverage(folder) if one.values and "percent" in one.entry["metric"]]
+    """Load what a script of ``book/measure`` left beside the run records."""
+    return json.loads((folder / name).read_text("utf-8"))
 
 
 def covered(folder: Path) -> Iterator[list]:
@@ -170,10 +156,9 @@ def covered(folder: Path) -> Iterator[list]:
     every = ledger.coverage(folder)
     for paper, title in CHAPTERS.items():
         mine = [one for one in every if one.entry["paper"] == paper]
-        states = [one.state for one in mine]
+        measured, can, cannot = (sum(one.state == state for one in mine) for state in ledger.STATES)
         firm, early = sum(one.firm for one in mine), sum(one.early for one in mine)
-        yield [title, len(mine), states.count(ledger.MEASURED), firm, early, states.count(ledger.RUNNABLE),
-               states.count(ledger.NOT_RUN)]  # fmt: skip
+        yield [title, len(mine), measured, firm, early, can, cannot]
 
 
 def states(folder: Path) -> Iterator[tuple[str, ...]]:
@@ -208,7 +193,7 @@ def made(paper: str, begins: str = "", *, folder: Path) -> Iterator[list[str]]:
 
 def _table(name: str, spec: dict, rows: list[Row], folder: Path) -> dict:
     protocol = protocols.protocols()[spec["protocol"]]
-    runs = list({id(run): run for row in rows if row.measured for run in row.measured.runs}.values())
+    runs = {id(run): run for row in rows for run in row.measured.runs}
     few = any(len(row.measured.runs) < spec["seeds"] for row in rows if row.measured)
     early = verdicts.set_up(spec["protocol"], folder) if runs else ""
     said = [f"**Too early**: {early}." * bool(early),
@@ -241,35 +226,28 @@ def _grid(spec: dict, rows: Sequence[Row]) -> str:
 
 
 def _line(row: Row, spec: dict) -> dict[str, str]:
-    """Give a row's cells by column."""
-    values = list(row.values.values())
+    values, model = list(row.values.values()), "personal_" * row.metric.startswith("personal_")
     gap = [value - row.printed for value in values] if row.printed is not None else []
     beside = verdicts.agreement(values, row.printed, spec["tolerance"]) if gap else ""
-    if values and any(run["final"].get("diverged") for run in row.measured.runs):
-        beside = "diverged"
-    line = {
-        "printed": "–" if row.printed is None else f"{row.printed:.2f}",
-        "measured": number(values) if values else MISSING,
-        "beside print": beside,
-        "difference": number(gap, sign=True) if gap else "–",
-        "own label mix": "–",
-    }
-    model = "personal_" if row.metric.startswith("personal_") else ""  # of whichever model the row scores
-    others = {metric.replace("ari", "ARI"): model + metric for metric in spec.get("also", [])}
+    others = {metric.replace("ari", "ARI"): model + metric for metric in spec.get("also", [])}  # of the same model
     if row.metric.endswith("accuracy"):
         others["own label mix"] = row.metric.replace("accuracy", "own_accuracy")
-    for title, metric in others.items():
-        found = row.measured.percent(metric) if values else []
-        line[title] = number(found) if found else "–"
-    size = (str(len(values)), str(row.measured.runs[0]["config"]["rounds"])) if values else ("–", "–")
-    return line | dict(zip(("seeds", "rounds"), size, strict=True))
+    found = {title: row.measured.percent(metric) if values else [] for title, metric in others.items()}
+    return {
+        "printed": "–" if row.printed is None else f"{row.printed:.2f}",
+        "measured": number(values) if values else MISSING,
+        "beside print": "diverged" if values and any(map(results.diverged, row.measured.runs)) else beside,
+        "difference": number(gap, sign=True) if gap else "–",
+        "own label mix": "–",
+        **{title: number(scores) if scores else "–" for title, scores in found.items()},
+        "seeds": str(len(values)) if values else "–",
+        "rounds": str(row.measured.runs[0]["config"]["rounds"]) if values else "–",
+    }
 
 
 def _trace(rows: Sequence[Row]) -> Iterator[tuple[str, ...]]:
-    """Give every seed's number with its run record."""
     for row in rows:
-        runs = row.measured.runs if row.measured else []
-        files = {run["seed"]: f"results/{run['protocol']}/{records.name(run)}.json" for run in runs}
+        files = {run["seed"]: f"results/{run['protocol']}/{records.name(run)}.json" for run in row.measured.runs}
         linked = [f"{seed}: {{download}}`{value:.2f} <{files[seed]}>`" for seed, value in row.values.items()]
         if linked:
             yield row.name, f"`{row.label}`, `{row.metric}`", ", ".join(linked)
@@ -303,15 +281,13 @@ def deciding(paper: str, folder: Path) -> tuple[str, list[Row]]:
 
     It is the table of accuracy with most seeds beside print. If no claim is about it, all printed rows decide.
     """
-    found = []
-    for name, spec in schema.tables().items():
-        if spec["paper"] == paper and spec["metric"].startswith("accuracy"):
-            rows = [row for row in ledger.rows(name, folder) if row.values]
-            if sum(row.printed is not None for row in rows) > 1:
-                found.append((max(len(row.values) for row in rows), spec, rows))
+    found = [(spec, [row for row in ledger.rows(name, folder) if row.values])
+             for name, spec in schema.tables().items()
+             if spec["paper"] == paper and spec["metric"].startswith("accuracy")]  # fmt: skip
+    found = [one for one in found if sum(row.printed is not None for row in one[1]) > 1]
     if not found:
         return "", []
-    _, spec, rows = max(found, key=lambda one: one[0])
+    spec, rows = max(found, key=lambda one: max(len(row.values) for row in one[1]))
     (claim,) = (claim for claim in schema.claims()[paper] if claim.get("main"))
     asked = {schema.split(name)[:2] for name in schema.cells(claim)}
     decide = [row for row in rows if (spec["protocol"], row.label) in asked]
@@ -349,18 +325,16 @@ def compared_rows(table: str, folder: Path) -> Iterator[list[str]]:
         apart = row.name.startswith("FeSEM") or row.name == "FedSGD" or "equal passes" in row.name
         if row.measured and row.printed and not apart:
             four = "FeSEM(4)" if row.name == "Robust(TKM)" else "FeSEM(4), 59 rounds"
-            scores = (f"{table}{end}" for end in ("", "-macro", "-micro-f1", "-macro-f1"))
-            yield [row.name, four, *(_gap(scored, four, row.name, folder) for scored in scores)]
-
-
-def _gap(table: str, one: str, other: str, folder: Path) -> str:
-    """Say how far one row lies above another in points, "–" if the seeds do not tell; "" without a seed of both."""
-    rows = {row.name: row for row in ledger.rows(table, folder)}
-    protocol = schema.tables()[table]["protocol"]
-    found = verdicts.compare(*(f"{protocol}/{rows[n].label}/{rows[n].metric}" for n in (one, other)), folder)
-    low, high = found.ends()
-    level = "–" if low <= 0 <= high else f"{abs(found.mean):.2f} {'above' if found.mean > 0 else 'below'}"
-    return level if found.n else ""
+            line = [row.name, four]
+            for scored in (f"{table}{end}" for end in ("", "-macro", "-micro-f1", "-macro-f1")):
+                rows = {row.name: row for row in ledger.rows(scored, folder)}
+                protocol = schema.tables()[scored]["protocol"]
+                cells = (f"{protocol}/{rows[n].label}/{rows[n].metric}" for n in (four, row.name))
+                gap = verdicts.compare(*cells, folder)
+                low, high = gap.ends()
+                told = "–" if low <= 0 <= high else f"{abs(gap.mean):.2f} {'above' if gap.mean > 0 else 'below'}"
+                line.append(told if gap.n else "")
+            yield line
 
 
 def released(rows: Sequence[dict]) -> Iterator[list[str]]:
