@@ -158,10 +158,9 @@ def doses(leads: Mapping[str, Mapping[str, Mapping[str, Mapping[float, Gap]]]]) 
                 beside = 0.02 * (number - len(row[shift]) / 2)
                 ends = np.array([gap.ends() for gap in gaps.values()])
                 mean = [gap.mean for gap in gaps.values()]
-                line = DOSED.get(method, "-")
                 known[method] = ax.errorbar([strength + beside for strength in gaps], mean, np.abs(ends.T - mean),
-                                            color=colour, marker=marker, linestyle=line, label=method,
-                                            linewidth=1.3, markersize=4.5, elinewidth=1)  # fmt: skip
+                                            color=colour, marker=marker, linestyle=DOSED.get(method, "-"),
+                                            label=method, linewidth=1.3, markersize=4.5, elinewidth=1)  # fmt: skip
                 each = (f"{gap.mean:+.1f} at {strength:g}" for strength, gap in gaps.items())
                 said.append(f"{title}, {shift}, {method}: {', '.join(each)}")
             ax.set_title(shift, fontsize="medium")

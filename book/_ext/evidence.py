@@ -4,10 +4,11 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
 
+import drawings
 import pandas as pd
 
 from cflkit.workbook.claims import ledger, schema, verdicts
-from cflkit.workbook.claims.verdicts import FAILED, HELD, OPEN, WORDS, Finding, Verdict
+from cflkit.workbook.claims.verdicts import FAILED, HELD, OPEN, Finding, Verdict
 
 CHAPTERS = {"mdicfl": "MD-ICFL", "fesem": "FeSEM", "stocfl": "StoCFL", "lcfed": "LCFed", "fedcg": "FedCG"}
 # A word's class in book.css, and its sign: colour alone tells nothing.
@@ -17,13 +18,7 @@ KINDS = {"print": "By the papers' own numbers", "arithmetic": "By counting", "ou
 
 def bar(paper: str, folder: Path) -> str:
     """Draw a paper's claims as a stacked bar of words and numbers, with a title for those who hear it."""
-    found = verdicts.tally(folder)[paper]
-    told = ", ".join(f"{found[word]} {word}" for word in WORDS)
-    pieces = "".join(
-        f'<span class="cfl-piece cfl-{SIGNS[word][0]}" style="flex-grow: {found[word]}">{found[word]} {word}</span>'
-        for word in WORDS if found[word]
-    )  # fmt: skip
-    return f'<div class="cfl-bar" role="img" aria-label="Claims of {CHAPTERS[paper]}: {told}">{pieces}</div>'
+    return drawings.render("bar", paper=CHAPTERS[paper], found=verdicts.tally(folder)[paper], signs=SIGNS)
 
 
 def lines(papers: Sequence[str], folder: Path, kind: str | None = None) -> Iterator[list[str]]:

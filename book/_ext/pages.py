@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 import charts
@@ -78,18 +79,11 @@ def environment(folder: Path, out: Path, benchmarks: Path = BENCHMARKS) -> jinja
     own = [cards, grid, listed, released, status.built, status.compared]
     templates.globals |= {call.__name__: call for call in own}
     templates.globals |= {
-        "benchmarks": partial(measurements, folder=benchmarks),
-        "chapters": CHAPTERS,
-        "citation": partial(strict.read, places.ROOT / "CITATION.cff"),
-        "charts": charts,
-        "corrections": schema.corrections,
-        "dose_shifts": [comparison.SHIFTS[shift] for shift in TRIED],
-        "left_out": schema.left_out,
-        "image": partial(image, out=out),
-        "kinds": evidence.KINDS,
-        "missing": MISSING,
-        "printed": papers.printed,
-    }
+        "benchmarks": partial(measurements, folder=benchmarks), "chapters": CHAPTERS, "charts": charts,
+        "citation": partial(strict.read, places.ROOT / "CITATION.cff"), "corrections": schema.corrections,
+        "dose_shifts": [comparison.SHIFTS[shift] for shift in TRIED], "left_out": schema.left_out,
+        "image": partial(image, out=out), "kinds": evidence.KINDS, "missing": MISSING, "printed": papers.printed,
+    }  # fmt: skip
     return templates
 
 
@@ -131,7 +125,7 @@ def cards(header: Sequence[str], rows: Iterable[Sequence]) -> str:
 
 def listed(entries: Iterable[dict], keys: Sequence[str]) -> list[list]:
     """Give entries of a file as rows of a table."""
-    return [[CHAPTERS.get(entry[key], entry[key]) for key in keys] for entry in entries]
+    return [[CHAPTERS.get(entry.get(key), entry.get(key)) for key in keys] for entry in entries]
 
 
 def cell(value) -> str:
@@ -199,29 +193,22 @@ def _table(name: str, spec: dict, rows: list[Row], folder: Path) -> dict:
     said = [f"**Too early**: {early}." * bool(early),
             f"**Not complete**: not all of the {spec['seeds']} planned seeds have run." * few, spec.get("note", "")]
     return {
-        "name": name,
-        "spec": spec,
+        "name": name, "spec": spec, "grid": _grid(spec, rows), "runs": runs,
         "changes": name.endswith("-why"),  # one thing of another table's rows
         "dose": name.startswith("dose-"),  # a cell of the benchmark of shifts
         "note": " ".join(filter(None, said)),
-        "grid": _grid(spec, rows),
-        "runs": runs,
         "assumed": [*protocol["assumed"], f"These settings have stood since {protocol['since']}."],
         "search": grid(["tried on a baseline before", "method", "seed", "accuracy [%] at round"],
                        _search(protocol.get("search", [])), none=""),
         "trace": list(_trace(rows)),
         "curves": partial(_curves, rows if len(runs) > 1 and spec["metric"] == "accuracy" else []),
-    }
+    }  # fmt: skip
 
 
 def _grid(spec: dict, rows: Sequence[Row]) -> str:
     """Set a table's measured numbers beside the printed ones; a column that nothing fills is left out."""
-    lines = [_line(row, spec) for row in rows]
-    frame = pd.DataFrame(lines, index=[row.name for row in rows]).fillna("–")
-    if all(row.printed is None for row in rows) and not frame["beside print"].any():  # nor has one diverged
-        frame = frame.drop(columns=["printed", "beside print", "difference"])
-    if "own label mix" in frame and (frame["own label mix"] == "–").all():
-        frame = frame.drop(columns="own label mix")
+    frame = pd.DataFrame([_line(row, spec) for row in rows], index=[row.name for row in rows]).fillna("–")
+    frame = frame.loc[:, ~frame.isin(["–", ""]).all()]
     return grid(["method", *frame.columns], frame.reset_index().to_numpy())
 
 
@@ -375,11 +362,10 @@ def found_groups(folder: Path) -> Iterator[list]:
 def doses(folder: Path) -> dict[str, dict[str, dict]]:
     """Give the leads over fine-tuned FedAvg by row of the benchmark's picture, by shift and by method."""
     found: dict[str, dict[str, dict]] = {}
-    for data in comparison.DATA:
-        for shift, title in comparison.SHIFTS.items():
-            for method, gaps in comparison.leads(data, shift, folder).items():
-                row = f"{data}, more methods" if method in comparison.LATER else data
-                found.setdefault(row, {}).setdefault(title, {})[method] = gaps
+    for data, (shift, title) in product(comparison.DATA, comparison.SHIFTS.items()):
+        for method, gaps in comparison.leads(data, shift, folder).items():
+            row = f"{data}, more methods" if method in comparison.LATER else data
+            found.setdefault(row, {}).setdefault(title, {})[method] = gaps
     return found
 
 
@@ -398,13 +384,12 @@ def tried(data: str, folder: Path) -> Iterator[list[str]]:
 
 def unrun(folder: Path) -> Iterator[list[str]]:
     """Count the benchmark's runs by data set and shift, and what the others cost."""
-    for data in comparison.DATA:
-        for shift, title in comparison.SHIFTS.items():
-            if names := comparison.doses(data, shift).values():
-                lacking = [run for name in names for run in ledger.missing(name, folder=folder)]
-                had = sum(len(ledger.recorded(name, folder=folder)) for name in names)
-                hours = sum(run.minutes for run in lacking) / 60
-                yield [f"{data}, {title}", f"{had} of {had + len(lacking)}", f"{hours:.1f}"]
+    for data, (shift, title) in product(comparison.DATA, comparison.SHIFTS.items()):
+        if names := comparison.doses(data, shift).values():
+            lacking = [run for name in names for run in ledger.missing(name, folder=folder)]
+            had = sum(len(ledger.recorded(name, folder=folder)) for name in names)
+            hours = sum(run.minutes for run in lacking) / 60
+            yield [f"{data}, {title}", f"{had} of {had + len(lacking)}", f"{hours:.1f}"]
 
 
 def tuned(protocol: str, folder: Path) -> Iterator[list[str]]:
