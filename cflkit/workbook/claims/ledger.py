@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cflkit.checks import known, require
-from cflkit.workbook import strict
+from cflkit.workbook import places, strict
 from cflkit.workbook.claims import papers
 from cflkit.workbook.claims.measured import Measured, measured, metric_of, number
 from cflkit.workbook.claims.papers import entries, printed, stated
@@ -47,7 +47,7 @@ def rows(name: str, folder: Path = records.FOLDER) -> Iterator[Row]:
         yield Row(title, row["label"], entry, entry and entry["value"], metric, runs, runs.values(metric))
 
 
-@papers.kept
+@places.kept
 def _beside(name: str) -> list[dict | None]:
     """The printed entries that stand beside the rows of a table."""
     table, found = tables()[name], []
