@@ -92,8 +92,8 @@ def _html(notebook, given: str) -> str:
     notebook.cells.insert(0, nbformat.v4.new_markdown_cell(NOTE.format(given=given)))
     mathjax = places.BOOK / "_static" / "mathjax" / "startup.js"
     address = mathjax.as_uri() if mathjax.exists() else ""
-    exporter = HTMLExporter(mathjax_url=address, require_js_url="", jquery_url="")
-    text, _ = exporter.from_notebook_node(notebook)
+    page = HTMLExporter(mathjax_url=address, require_js_url="", jquery_url="")
+    text, _ = page.from_notebook_node(notebook)
     return text.replace("<head>", f"<head><script>window.MathJax = {MATHJAX};</script>", 1)
 
 

@@ -15,7 +15,6 @@ from cflkit.checks import Count, Fraction, Inside, Natural, Positive, Range, Som
 from cflkit.workbook import places, strict
 
 if TYPE_CHECKING:
-    from cflkit.engine.simulation import Simulation
     from cflkit.workbook.runs.plans import Plan
 
 DEFAULTS = Path(__file__).with_name("defaults.json")  # which book/measure/defaults.py writes, and a test compares
@@ -102,8 +101,3 @@ def plan(name: str, label: str, seed: int = 0, **how) -> "Plan":
     unseen, federation = protocol.get("unseen", 0.0), protocol["federation"]
     with strict.at("protocols.yaml", name, label):
         return plans.Plan(name, label, method, federation, local, setting, seed, unseen, how, source).check()
-
-
-def simulation(name: str, label: str, *, seed: int = 0, **overrides) -> "Simulation":
-    """Set up one run of a protocol; see :func:`plan`; `overrides` are in place of its settings."""
-    return plan(name, label, seed).simulation(**overrides)
