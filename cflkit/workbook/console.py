@@ -1,7 +1,4 @@
-"""The console program: nine commands, their help, and their errors in one line.
-
-Whatever takes time to import is imported by the command that needs it, so that help comes at once.
-"""
+"""The console program: nine commands, each importing what it needs, so help comes at once; errors are a line."""
 
 import argparse
 import os

@@ -1,7 +1,4 @@
-"""YAML files of the book, read strictly: a misspelt key cannot silently run, or decide, something else.
-
-What nothing knows is refused in one line that names file, entry and key, with the nearest known name.
-"""
+"""YAML files of the book, read strictly: a misspelt key is refused, in a line that names file and entry."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

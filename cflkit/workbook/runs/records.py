@@ -117,10 +117,7 @@ def parse(file: Path, parts: Iterable[str]) -> dict:
 
 
 def read(file: Path) -> dict:
-    """Read a record; one that lacks a part, or whose name is not that of its configuration, is refused by name.
-
-    That its numbers are sound is asked once, by a test over ``book/results``, and not at each read.
-    """
+    """Read a record; one that lacks a part, or whose name is not that of its configuration, is refused by name."""
     place = f"{file.parent.name}/{file.name}"
     with strict.at(place):
         record = parse(file, PARTS)
