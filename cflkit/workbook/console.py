@@ -300,7 +300,10 @@ def _pages(options) -> None:
     sys.path.insert(0, str(places.BOOK / "_ext"))  # where all that only the book needs lies
     import pages
 
-    pages.write()
+    from cflkit.workbook.runs import results
+
+    with results.unchanged():
+        pages.write()
 
 
 # ---------------------------------------------------------------------- what --help lists
