@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import re
+from functools import partial
 
 import charts
 import evidence
@@ -96,7 +97,8 @@ def of_table(name, folder):
     templates, spec = pages.environment(folder, folder), ledger.tables()[name]
     templates.globals |= {
         "tables": lambda paper: [pages._table(name, spec, [*ledger.rows(name, folder)], folder)],
-        "explained": lambda paper: [], "bar": lambda paper: "", "made": lambda paper, begins: []}  # fmt: skip
+        "explained": lambda paper: [], "bar": lambda paper: "", "made": lambda paper, begins: [],
+        "stored": partial(pages.stored, folder=places.RESULTS)}  # fmt: skip
     return templates.get_template("tables.md.jinja").render(paper=spec["paper"])
 
 
