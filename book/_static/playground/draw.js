@@ -2,8 +2,9 @@
    playground.html). No page is needed, so that Node can draw the rounds for pages without JavaScript. */
 playground.draw = (() => {
   const ROUNDS = 40, SHAPES = "●■▲◆", { SIDE } = playground.federation; // a shape for each true group
-  const percent = (value) => `${Math.round(100 * value)}%`, two = (value) => value.toFixed(2).replace("-", "−");
-  const tenths = (value) => value.toFixed(1), row = (cells) => `<tr><td>${cells.join("</td><td>")}</td></tr>`;
+  const percent = (value) => `${Math.round(100 * value)}%`, tenths = (value) => value.toFixed(1);
+  const two = (value) => (Math.round(100 * value) / 100 || 0).toFixed(2).replace("-", "−"); // no −0.00
+  const row = (cells) => `<tr><td>${cells.join("</td><td>")}</td></tr>`;
   const chip = (words, kind) => `<b class="pg-chip ${kind}">${words}</b>`;
 
   /* Size, letter and colour of each group; if there are more than four, the smaller ones are grey. */

@@ -2,7 +2,6 @@
    client, purpose), never of what ran before it: so a step back and forward again gives the same numbers. */
 playground.draws = (() => {
   const { pick, kmeans } = playground.vectors;
-
   /* A generator of numbers in [0, 1) that belongs to a key: the key's FNV-1a hash seeds mulberry32. */
   function generator(...key) {
     let state = 2166136261;

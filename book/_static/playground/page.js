@@ -15,7 +15,7 @@ document.querySelectorAll(".pg").forEach((root) => {
     for (const { name, options } of form.elements)
       for (const option of options) if (option.value === words.get(name)) option.selected = true;
     now = Object.fromEntries(new FormData(form));
-    for (const name of ["tau", "mu", "lam"])
+    for (const name of Object.values(methods).flatMap(({ knobs }) => knobs))
       form.elements[name].parentNode.hidden = !methods[now.method].knobs.includes(name);
     run = playground.run.begin(now);
     go(words.get("round"));

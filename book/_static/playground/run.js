@@ -52,11 +52,12 @@ playground.run = (() => {
   }
 
   /* The run of a situation, which has a value, as a text, for each knob. */
-  function begin({ images, labels, part, method, seed, tau, mu, lam }) {
-    const { unpack, make: deal } = playground.federation, alpha = labels === "even" ? null : Number(labels);
-    const federation = deal(unpack(playground.digits), images, alpha, seed);
+  function begin({ images, labels, part, method, seed, ...knobs }) {
+    const { unpack, make: deal } = playground.federation;
+    const federation = deal(unpack(playground.digits), images, labels === "even" ? null : Number(labels), seed);
     const draws = playground.draws.ofRun(seed, federation.clients.length, Number(part), BATCH);
-    return make(federation, method, { tau: Number(tau), mu: Number(mu), lam: Number(lam) }, draws);
+    const options = Object.fromEntries(Object.entries(knobs).map(([name, value]) => [name, Number(value)]));
+    return make(federation, method, options, draws);
   }
   return { make, begin };
 })();

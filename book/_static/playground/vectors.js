@@ -8,7 +8,6 @@ playground.vectors = (() => {
   const scaled = (a, by) => a.map((value) => value * by);
   const unit = (a) => scaled(a, 1 / (Math.sqrt(dot(a, a)) || 1)); // zero stays zero
   const cosine = (a, b) => dot(a, b) / Math.sqrt(dot(a, a) * dot(b, b)) || 0; // 0 if either is zero
-
   const sum = (vectors) => vectors.reduce((a, b) => a.map((value, q) => value + b[q]));
   const mean = (vectors) => scaled(sum(vectors), 1 / vectors.length);
   /* Mean of the vectors of each group; a group without any keeps its old one. */
