@@ -19,6 +19,7 @@ import jinja2
 import numpy as np
 import pandas as pd
 import pictures
+import scores
 import status
 import steps
 from evidence import CHAPTERS
@@ -255,7 +256,7 @@ def _line(row: Row, spec: dict) -> dict[str, str]:
         "own label mix": "–",
     }
     model = "personal_" if row.metric.startswith("personal_") else ""  # of whichever model the row scores
-    others = {metric.replace("ari", "ARI"): model + metric for metric in spec.get("also", [])}
+    others = {scores.words(metric): model + metric for metric in spec.get("also", [])}
     if row.metric.endswith("accuracy"):
         others["own label mix"] = row.metric.replace("accuracy", "own_accuracy")
     for title, metric in others.items():
@@ -272,7 +273,7 @@ def _trace(rows: Sequence[Row]) -> Iterator[tuple[str, ...]]:
         files = {run["seed"]: f"results/{run['protocol']}/{records.name(run)}.json" for run in runs}
         linked = [f"{seed}: {{download}}`{value:.2f} <{files[seed]}>`" for seed, value in row.values.items()]
         if linked:
-            yield row.name, f"`{row.label}`, `{row.metric}`", ", ".join(linked)
+            yield row.name, f"`{row.label}`, {scores.words(row.metric)} (`{row.metric}`)", ", ".join(linked)
 
 
 def _search(search: Sequence[dict]) -> Iterator[tuple]:
