@@ -43,7 +43,7 @@ def explained(paper: str, folder: Path) -> Iterator[list[str]]:
     for claim, verdict in sorted(every, key=lambda one: order.index(one[0].get("kind"))):
         runs = {(r["protocol"], f"{r['label']}-s{r['seed']}") for one in verdict.findings for r in one.runs}
         behind = [f"{of}: {', '.join(sorted(run for at, run in runs if at == of))}" for of in sorted(dict(runs))]
-        since = f"rule of {claim.get('since', schema.rules_since())}"
+        since = f"rule of {schema.since(claim)}"
         told = [verdict.reason, *(part(finding) for finding in verdict.findings), *behind, since]
         shown = "".join(f'<span class="cfl-line">{line}</span>' for line in told if line)
         says = f'<span id="claim-{claim["id"]}"></span>{quoted(claim)}'
