@@ -132,6 +132,7 @@ TOLD = [
 
 @needs_node
 @pytest.mark.browser
+@pytest.mark.timeout(0)  # Node has so many seconds of a processor, and no clock
 def test_experiments_come_out_as_told(tmp_path):
     told = {f"{address}&seed={seed}": None for address, *_ in TOLD for seed in range(10)}
     ifca = [f"method=ifca&round=20&seed={seed}" for seed in range(10)]
