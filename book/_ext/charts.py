@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from itertools import cycle
-from textwrap import fill
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -115,7 +114,7 @@ def dots(title: str, rows: Sequence[Row], method: str) -> Drawn:
     """
     if not rows:
         return None
-    figure, axes = canvas.subplots(figsize=(5.2, 0.28 * len(rows) + 1.4))
+    figure, axes = canvas.subplots(figsize=(5.2, 0.28 * len(rows) + 1.1))
     said = []
     for place, row in enumerate(rows):
         values = list(row.values.values())
@@ -128,7 +127,6 @@ def dots(title: str, rows: Sequence[Row], method: str) -> Drawn:
         axes.plot(values, [place] * len(values), marker, color=colour, markersize=6, alpha=0.75)
     axes.set(yticks=range(len(rows)), yticklabels=[row.name for row in rows], xlabel="accuracy [%]")
     axes.set_ylim(len(rows) - 0.4, -0.6)
-    axes.set_title(fill(title, 36))
     seed = canvas.dot("measured, each seed", *canvas.look(method), 36)
     figure.legend(handles=[Line2D([], [], label="printed", **PRINTED), seed], loc="outside lower center", ncols=2)
     return figure, f"{title}. {'; '.join(said)}."

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import drawings
 import pandas as pd
+import scores
 
 from cflkit.workbook.claims import ledger, schema, verdicts
 from cflkit.workbook.claims.verdicts import FAILED, HELD, OPEN, Finding, Verdict
@@ -65,7 +66,9 @@ def decided(claim: dict, verdict: Verdict) -> str:
 
 def part(finding: Finding) -> str:
     """Say one comparison of a claim in a line."""
-    against = f"against `{finding.b.partition('/')[2]}`" if finding.b else ""
+    _, label, metric = schema.split(finding.b)
+    scored = f", {scores.words(metric)}" if metric != schema.split(finding.a)[2] else ""
+    against = f"against `{label}`{scored}" if finding.b else ""
     bound = f"(boundary {finding.boundary:g})" if finding.boundary else ""
     said = " ".join(filter(None, [estimate(finding), against, bound, finding.word]))
     return ": ".join(filter(None, [finding.what, said, finding.reason]))

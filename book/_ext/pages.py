@@ -20,6 +20,7 @@ import jinja2
 import numpy as np
 import pandas as pd
 import pictures
+import scores
 import status
 import steps
 from evidence import CHAPTERS
@@ -216,7 +217,7 @@ def _line(row: Row, spec: dict) -> dict[str, str]:
     values, model = list(row.values.values()), "personal_" * row.metric.startswith("personal_")
     gap = [value - row.printed for value in values] if row.printed is not None else []
     beside = verdicts.agreement(values, row.printed, spec["tolerance"]) if gap else ""
-    others = {metric.replace("ari", "ARI"): model + metric for metric in spec.get("also", [])}  # of the same model
+    others = {scores.words(metric): model + metric for metric in spec.get("also", [])}  # of the same model
     if row.metric.endswith("accuracy"):
         others["own label mix"] = row.metric.replace("accuracy", "own_accuracy")
     found = {title: row.measured.percent(metric) if values else [] for title, metric in others.items()}
@@ -226,7 +227,7 @@ def _line(row: Row, spec: dict) -> dict[str, str]:
         "beside print": "diverged" if values and any(map(results.diverged, row.measured.runs)) else beside,
         "difference": number(gap, sign=True) if gap else "–",
         "own label mix": "–",
-        **{title: number(scores) if scores else "–" for title, scores in found.items()},
+        **{title: number(each) if each else "–" for title, each in found.items()},
         "seeds": str(len(values)) if values else "–",
         "rounds": str(row.measured.runs[0]["config"]["rounds"]) if values else "–",
     }
@@ -237,7 +238,7 @@ def _trace(rows: Sequence[Row]) -> Iterator[tuple[str, ...]]:
         files = {run["seed"]: f"results/{run['protocol']}/{records.name(run)}.json" for run in row.measured.runs}
         linked = [f"{seed}: {{download}}`{value:.2f} <{files[seed]}>`" for seed, value in row.values.items()]
         if linked:
-            yield row.name, f"`{row.label}`, `{row.metric}`", ", ".join(linked)
+            yield row.name, f"`{row.label}`, {scores.words(row.metric)} (`{row.metric}`)", ", ".join(linked)
 
 
 def _search(search: Sequence[dict]) -> Iterator[tuple]:
