@@ -7,9 +7,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 from tiny import (
+    average,
     close,
     federation,
     gradient,
+    initial,
     loss,
     network,
     one_layer,
@@ -37,14 +39,6 @@ CLIENTS = [
 SIZES = np.array([1, 3, 2])
 FOUR = [*CLIENTS, (np.array([[1, 1], [2, 3], [0, 0]]), np.array([0, 1, 1]))]
 TRUTH = (0, 1, 0, 1)
-
-
-def initial(seed=0):
-    return simulation(FedAvg(), federation(*CLIENTS), seed=seed).task.init()[0].numpy()
-
-
-def average(rows, weights):
-    return sum(w * r for w, r in zip(weights, rows, strict=True)) / sum(weights)
 
 
 # ------------------------------------------------------------------ one round, computed by hand

@@ -1,5 +1,4 @@
 import json
-import os
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,10 +13,6 @@ from cflkit.data import partition
 from cflkit.data.builders import build
 from cflkit.data.federation import Federation, Samples
 from cflkit.data.images import Images
-
-real = pytest.mark.skipif(
-    not os.path.isdir(f"{os.environ.get('CFLKIT_DATA')}/MNIST"), reason="needs CFLKIT_DATA with MNIST"
-)
 
 
 def numbered(n=40, classes=4):
@@ -381,24 +376,3 @@ def test_a_cluster_without_test_images(digits):
     untested = Images("x", digits.x, digits.y, torch.ones(1797, dtype=torch.bool), 10, scale=16.0)
     with pytest.raises(ValueError, match="test = 'cluster': must be 'own', as no test image belongs to cluster 1"):
         federation.hybrid([digits, untested], clients=2)
-
-
-# The papers' sizes
-
-
-@real
-def test_other_protocol_sizes():
-    mnist, fashion = images.load("mnist"), images.load("fashion_mnist")
-    fed = federation.shifted(mnist, clients=20, test="own")
-    assert fed.train.sizes.unique().tolist() == [9600] and fed.test.sizes.unique().tolist() == [2400]
-    fed = federation.pathological(mnist, clients=400)
-    assert fed.train.sizes.sum() == 60_000 and fed.train.sizes.double().mean() == 150
-    assert federation.hybrid([mnist, fashion], clients=200).train.sizes.unique().tolist() == [600]
-    law = {"alpha": 100, "overlap": True, "mean": 0.5, "std": 0.5}
-    fed = federation.rotated(mnist, clients=48, samples_per_client=1000, **law)
-    assert fed.train.sizes.tolist() == [1000] * 48
-    split = {"clients": 100, "pooled": True, "test": "own", "test_fraction": 0.25}
-    for fed in (federation.dirichlet(mnist, alpha=0.1, **split),
-                federation.pathological_n(mnist, labels_per_client=3, **split)):
-        assert fed.train.sizes.double().mean() == pytest.approx(525, abs=1)
-    assert federation.graded(mnist, skew="label_shift").train.sizes.tolist() == [6000] * 10

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from every import bits
-from tiny import close, federation, run, simulation, train, zeros
+from tiny import close, federation, initial, run, simulation, train, zeros
 from torch import nn
 
 from cflkit import metrics
@@ -30,10 +30,6 @@ CLIENTS = [
     (np.array([[4, 0]]), np.array([1])),
 ]
 MINIBATCH = {"local": SGD(0.1, epochs=2, batch_size=10), "model": "mlp16"}
-
-
-def initial():
-    return simulation(FedAvg(), federation(*CLIENTS)).task.init()[0].numpy()
 
 
 @pytest.mark.parametrize("start_from", ["centre", "personal"])

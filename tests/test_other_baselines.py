@@ -18,9 +18,11 @@ from hypothesis import strategies as st
 from scipy.stats import trim_mean
 from sklearn.exceptions import ConvergenceWarning
 from tiny import (
+    average,
     close,
     federation,
     gradient,
+    initial,
     loss,
     network,
     rounds,
@@ -84,14 +86,6 @@ FULL_STEP = {"model": "mlp16", "local": SGD(0.1), "rounds": 3}
 
 def tiny_fed() -> Federation:
     return federation(*CLIENTS)
-
-
-def initial():
-    return simulation(FedAvg(), tiny_fed()).task.init()[0].numpy()
-
-
-def average(rows, weights=None):
-    return np.average(np.asarray(rows), axis=0, weights=weights)
 
 
 class Given:

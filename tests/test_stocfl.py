@@ -7,7 +7,7 @@ import pytest
 import torch
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
-from tiny import close, federation, gradient, network, rounds, run, simulation, train, zeros
+from tiny import close, federation, gradient, initial, network, rounds, run, simulation, train, zeros
 from torch import nn
 
 from cflkit.engine.memory import Memory
@@ -33,10 +33,6 @@ CLIENTS = [
     (np.array([[3, 1], [0, 2], [4, 0]]), np.array([1, 0, 1])),
     (np.array([[2, 0], [1, 3]]), np.array([0, 1])),
 ]
-
-
-def initial():
-    return simulation(FedAvg(), federation(*CLIENTS)).task.init()[0].numpy()
 
 
 def unit(v):
