@@ -243,48 +243,6 @@ def test_whoever_was_never_sampled_is_served_by_the_closest_cluster():
     assert torch.equal(before.dense(), server["psi"].expand(6, -1))
 
 
-@pytest.mark.parametrize("members", ["all", "sampled"])
-def test_newcomers_join_the_closest_cluster_or_open_one_with_its_model(members):
-    """At tau .5 clients within 60 degrees join; the one 70 away from the nearest opens a cluster."""
-    method = Given(table=at(0, 120, 45, 190, 100), members=members)
-    (server,), fed = meet(method, [0, 1])
-    net = network(method, fed, 2)
-    after = method.join(server, torch.tensor([2, 3, 4]), net)
-    assert after["assign"].tolist() == [0, 1, 0, 2, 1]
-    assert torch.equal(after["theta"], server["theta"][[0, 1, 1]])
-    psi = method.extract(server, None, type("Data", (), {"clients": range(5)}), None)["psi"].dense()
-    close(after["prints"], torch.stack([psi[0] + psi[2], psi[1] + psi[4], psi[3]]))
-    assert (net.down, net.up) == (0, 3 * 6)  # one fingerprint each
-    close(after["objective"], cosines(after["prints"] @ after["prints"].T).triu(1).sum())
-    assert abs(after["objective"] - server["objective"]) > 0.1
-    assert server["assign"].tolist() == [0, 1, -1, -1, -1]
-    again = method.round(after, torch.tensor([2, 3, 4]), network(method, fed, 3))
-    alike = members == "sampled"  # then 45 and 100 degrees stand for their clusters, which merge
-    assert again["assign"].tolist() == ([0, 0, 0, 1, 0] if alike else [0, 1, 0, 2, 1])
-    assert torch.equal(again["trained"], torch.ones(5, dtype=torch.bool))
-
-
-def test_joining_at_exactly_tau_is_allowed_where_merging_is_not():
-    method = Given(table=((1.0, 0.0), (0.0, 1.0), (0.6, 0.8)), tau=0.8)
-    (server,), fed = meet(method, [0, 1])
-    assert method.join(server, torch.tensor([2]), network(method, fed, 2))["assign"].tolist() == [0, 1, 1]
-    assert labels(meet(method, [0, 1, 2])[0]) == [[0, 1, 2]]
-
-
-def test_joining_is_refused_without_clusters_and_twice():
-    method = Given(table=at(0, 120, 40))
-    (server,), fed = meet(method, [0, 1])
-    net = network(method, fed, 2)
-    for state, clients, line in [
-        (method.start(net), [2], "clusters = 0: must be 1 or more; run a round before anybody joins"),
-        (server, [1, 2], "clients = [1]: must be newcomers, which no cluster has yet"),
-        (server, [0], "clients = [0]: must be newcomers, which no cluster has yet"),
-    ]:
-        with pytest.raises(ValueError) as error:
-            method.join(state, torch.tensor(clients), net)
-        assert str(error.value) == line
-
-
 # ------------------------------------------------------------------ fingerprints
 def fingerprints(method, fed, **settings):
     """All clients' fingerprints (N, P), at the initial model."""
