@@ -1,6 +1,5 @@
 """What FedCG's attributes tell of the label, on people worked out by hand."""
 
-import json
 
 import made
 import torch
@@ -39,9 +38,3 @@ def test_the_people_who_are_tested_do_not_vote():
         of_odd = Images("faces", faces.x, odd, faces.train, 2, user=faces.user, extra=faces.extra)
         # alone in training it answers 0 and 1: a quarter of the others' pictures; else a half of all tested
         assert {attributes.tell(of_odd, seed, tested=2)["accuracy"] for seed in range(8)} == {0.25, 0.5}
-
-
-def test_it_is_stored_with_its_provenance(tmp_path, monkeypatch):
-    monkeypatch.setattr(attributes.images, "load", lambda name: people(300))
-    record = json.loads(attributes.write(tmp_path).read_text())
-    assert record["tested"] == 4 * attributes.TESTED and set(record["provenance"]) >= {"date", "commit", "versions"}

@@ -152,7 +152,6 @@ CALLS = [
     (lambda: images.load("mnits"), r"name = 'mnits': must be one of .*, or that of a \.npz file in .*"),
     (lambda: images.load("digits", root=5), "root = 5: must be a text or of type Path or None"),
     (lambda: images.load("digits", classes=10), r"option of digits = 'classes': must be one of \(none\)"),
-    (lambda: images.load("emnist", split="words"), "split = 'words': must be one of byclass, .*"),
 ]  # fmt: skip
 
 #: (what an own file holds otherwise, arguments of `load`, the line after the file's path)

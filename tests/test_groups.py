@@ -9,7 +9,7 @@ from cflkit.data import builders, images
 from cflkit.engine.sgd import SGD
 from cflkit.engine.simulation import Simulation
 from cflkit.methods import OracleClusters
-from cflkit.workbook.runs import plans, protocols
+from cflkit.workbook.runs import plans
 
 groups = made.script("groups")
 
@@ -60,10 +60,3 @@ def test_every_seed_is_stored_with_its_provenance(tmp_path, monkeypatch):
     assert len(asked) == 2 * 2 * 2 and len(kinds) == 4
     assert {row["groups"] for row in stored["rows"] if row["changed"]["tau"] == 0.999} == {8}  # everybody took part
     assert set(stored["provenance"]) >= {"date", "commit", "versions"}
-
-
-def test_what_is_measured_are_clustering_methods_of_both_federations():
-    for name in groups.FEDERATIONS:
-        methods = protocols.protocols()[name]["methods"]
-        assert {label for label, _ in groups.GROUPED} <= set(methods)
-        assert ("stocfl", {"tau": methods["stocfl"]["tau"]}) in groups.GROUPED  # as the comparison has it

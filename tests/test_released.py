@@ -42,37 +42,20 @@ def test_a_centre_without_members_is_there():
 
 @pytest.fixture
 def command(tmp_path, monkeypatch):
-    """The command, of small runs; what it asked for, and the folder of its record."""
-    asked = []
-
-    def simulation(protocol, label, seed, checkpoint):
-        asked.append((protocol, label, seed, checkpoint.name))
-        return small(seed, checkpoint=checkpoint)
-
+    """The command, of small runs, and the file of its record."""
     monkeypatch.setattr(released, "SEEDS", range(2))
-    monkeypatch.setattr(released.protocols, "simulation", simulation)
+    monkeypatch.setattr(released.protocols, "simulation", lambda *_, **settings: small(**settings))
     monkeypatch.setattr(released.places, "RUNS", tmp_path / "runs")
     out = tmp_path / "out"
-    return lambda: released.write(out), asked, out / released.FILE
-
-
-def test_every_seed_is_stored_with_its_provenance(command):
-    run, asked, file = command
-    assert run() == file
-    stored = json.loads(file.read_text())
-    assert asked == [(released.PROTOCOL, released.LABEL, seed, f"{released.LABEL}-s{seed}") for seed in (0, 1)]
-    assert (stored["protocol"], stored["label"]) == (released.PROTOCOL, released.LABEL)
-    for seed, row in enumerate(stored["rows"]):
-        sim = small(seed)
-        assert row == {"seed": seed} | released.both_scores(sim, sim.run())
-    assert set(stored["provenance"]) >= {"date", "commit", "versions"}
+    return lambda: released.write(out), out / released.FILE
 
 
 def test_interrupted_it_goes_on_from_its_checkpoints(command, monkeypatch):
-    run, _, file = command
-    run()
+    run, file = command
+    assert run() == file
     assert not (file.parent.parent / "runs" / "released").exists()  # so a second call trains again
-    whole, load = json.loads(file.read_text())["rows"], released.both_scores
+    stored, load = json.loads(file.read_text()), released.both_scores
+    assert [row["seed"] for row in stored["rows"]] == [0, 1] and stored["provenance"]["commit"]
 
     def interrupt(sim, history):
         if sim.seed == 1:
@@ -86,7 +69,7 @@ def test_interrupted_it_goes_on_from_its_checkpoints(command, monkeypatch):
     assert not file.exists()
     monkeypatch.setattr(released, "both_scores", load)
     monkeypatch.setattr(FeSEM, "round", pytest.fail)  # all rounds of both seeds are there
-    assert json.loads(run().read_text())["rows"] == whole
+    assert json.loads(run().read_text())["rows"] == stored["rows"]
 
 
 def test_the_table_by_hand():
