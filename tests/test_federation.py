@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiny import refused
 
 from cflkit import federation, images
 from cflkit.data import partition
@@ -77,8 +78,7 @@ def test_subset_keeps_order_needed_tests_and_rebuilds(digits):
     again = part.subset([2, 0])
     assert again.config["subset"] == [[3, 4], [7, 8]]
     same(again, build(json.loads(json.dumps(again.config))))
-    with pytest.raises(ValueError, match=r"ids = \[8\]: must be clients, 0..7"):
-        fed.subset([8])
+    refused(r".*ids = \[8\]: must be clients, 0..7.*", fed.subset, [8])
 
 
 # Every builder
@@ -163,8 +163,7 @@ def test_rotation_by_hand():
     assert tested == seen
     flat = Images("flat", x[:, :, :1], one.y, one.train, 1)
     assert federation.rotated(flat, clients=2, degrees=(0, 180)).shape == (1, 1, 2)
-    with pytest.raises(ValueError, match="degrees"):
-        federation.rotated(flat, clients=2, degrees=(0, 90))
+    refused(".*degrees.*", federation.rotated, flat, clients=2, degrees=(0, 90))
 
 
 def labels_of(fed, k):
@@ -218,8 +217,7 @@ def test_deal(case, alpha, overlap, data):
     size = data.draw(st.integers(1, max(1, most)))
     laws = partition.laws(alpha, "per_class", len(strata), m, seed)
     if most < size:
-        with pytest.raises(ValueError, match="samples_per_client"):
-            partition.deal(strata, laws, size, overlap, seed)
+        refused(".*samples_per_client.*", partition.deal, strata, laws, size, overlap, seed)
         return
     dealt = partition.deal(strata, laws, size, overlap, seed)
     assert [len(part) for part in dealt] == [size] * m

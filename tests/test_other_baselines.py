@@ -25,6 +25,7 @@ from tiny import (
     initial,
     loss,
     network,
+    refused,
     rounds,
     run,
     simulation,
@@ -160,8 +161,7 @@ def test_statistics_are_averaged_and_have_no_control(option):
 def test_scaffold_refuses_what_option_two_cannot_read():
     for settings, line in (({"momentum": 0.9}, "momentum = 0.9: must be 0 with option II"),
                            ({"epochs": 0}, "epochs = 0: must be 1 or more with option II")):  # fmt: skip
-        with pytest.raises(ValueError, match=f"^{re.escape(line)}$"):
-            simulation(Scaffold(), tiny_fed(), local=SGD(0.1, **settings))
+        refused(re.escape(line), simulation, Scaffold(), tiny_fed(), local=SGD(0.1, **settings))
         simulation(Scaffold(option="I"), tiny_fed(), local=SGD(0.1, **settings))
     simulation(Scaffold(), tiny_fed(), local=SGD(0.1, epochs=0, steps=2))
 

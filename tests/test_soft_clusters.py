@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from test_other_baselines import CLIENTS, N, close, tiny_fed
-from tiny import federation, network, run, simulation
+from tiny import federation, network, refused, run, simulation
 
 from cflkit.engine.memory import Memory
 from cflkit.engine.sgd import SGD
@@ -95,8 +95,7 @@ def test_leading_directions_are_of_unit_length_and_empty_beyond_the_images():
 
 
 def test_pacfl_by_label_needs_an_angle_for_every_label():
-    with pytest.raises(ValueError, match=r"^angle = 'first': must be sum or entry with subspace='label'$"):
-        PACFL(subspace="label")
+    refused("angle = 'first': must be sum or entry with subspace='label'", PACFL, subspace="label")
 
 
 def test_a_round_of_pacfl_averages_each_cluster_by_images():
