@@ -272,7 +272,6 @@ def test_ifca_serves_whom_it_never_met_by_training_loss():
     assert served.index.tolist() == ifca_choice(models)
 
 
-# ------------------------------------------------------------------ bad input
 def test_bad_combinations_get_one_clear_line_before_any_work():
     fed = federation(*FOUR)
     for make, line in [

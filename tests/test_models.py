@@ -97,11 +97,6 @@ def test_lenet_fits_every_side(side):
     assert models.build("lenet", (1, side, side), 3)(torch.rand(2, 1, side, side)).shape == (2, 3)
 
 
-def test_lenet_pads_to_the_next_multiple_of_sixteen():
-    padding = [models.build("lenet", (1, side, side)).conv1.padding for side in (8, 16, 28, 32)]
-    assert padding == [(4, 4), (0, 0), (2, 2), (0, 0)]
-
-
 REFUSED = [(name, {}, rf"name = '{name}': must be one of linear, .*, or mlp<width>")
            for name in ("", "LeNet", "mlp", "mlp0", "mlp-3", "mlp<width>", "mlp32x")]  # fmt: skip
 REFUSED += [("linear", {"shape": shape}, r"shape = .*: must be \(channels, height, width\).*")

@@ -741,7 +741,6 @@ def test_traffic_of_lenet_is_what_the_tables_say(pictures, method, paid):
     assert len(met) < 9 + 2 * group  # somebody came twice, and paid once
 
 
-# ------------------------------------------------------------------ bad input
 def test_a_client_of_one_image_has_nothing_to_hold_out(ragged):
     with pytest.raises(ValueError, match=r"^images of the smallest client = 1: must be 2 or more, to hold"):
         simulation(FedFomo(), ragged(1, 5), local=SGD(0.1), model="mlp16")

@@ -84,14 +84,6 @@ def test_pacfl_clusters(angle, subspace, link, of):
         assert method.start(SEVEN_CLIENTS.network(0, Memory()))["assign"].tolist() == merged(far, of, beta)[0]
 
 
-def test_pacfl_rounds():
-    assign = merged(degrees("first", "client"), np.mean, 8.0)[0]
-    models = [SEVEN_CLIENTS.task.init()[0].numpy()] * (max(assign) + 1)
-    for state in rounds(METHODS["pacfl"](beta=8.0, rank=2), federation(*SEVEN), rounds=2, local=LOCAL)[0]:
-        models = fedavg(models, assign, SEVEN)
-        same(state["models"], models)
-
-
 # --------------------------------------------------------- FedEM (Marfoq et al. 2021), FedRC (Guo et al. 2024)
 @pytest.mark.parametrize("name", ["fedem", "fedrc"])
 @pytest.mark.parametrize("participation", [1.0, 0.5])
