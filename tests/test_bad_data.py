@@ -22,7 +22,7 @@ from cflkit.data import download
 from cflkit.data.federation import expand
 from cflkit.data.images import Images
 
-NAN, INF = math.nan, math.inf
+INF = math.inf
 
 
 def pictures(**change):
@@ -37,7 +37,6 @@ def pictures(**change):
 
 SMALL = pictures()
 FED = federation.rotated(SMALL, clients=4)
-CHOICES = {"images": SMALL, "clients": 4}
 MORE = {
     "shifted": {"clients": 4}, "pathological": {"clients": 4}, "swapped": {"clients": 4}, "rotated": {"clients": 4},
     "hybrid": {"clients": 2, "images": [SMALL, SMALL]}, "multi_source": {"clients": 2, "images": [SMALL, SMALL]},

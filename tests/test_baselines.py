@@ -180,7 +180,6 @@ def test_ifca_weight_sharing_has_one_body_and_a_head_a_cluster():
 
 # ------------------------------------------------------------------ identities
 MINIBATCH = {"local": SGD(0.1, epochs=2, batch_size=10), "rounds": 3, "participation": 0.5, "model": "mlp16"}
-FULL_STEP = MINIBATCH | {"local": SGD(0.1)}
 
 
 def test_personal_models_are_kept_until_their_client_is_sampled_again(ragged):

@@ -82,7 +82,6 @@ N = len(CLIENTS)
 THREE_STEPS = {"local": SGD(0.1, epochs=3)}
 STILL = {"local": SGD(0.1, epochs=0)}
 MINIBATCH = {"model": "mlp16", "local": SGD(0.1, epochs=2, batch_size=4), "rounds": 3, "participation": 0.5}
-FULL_STEP = {"model": "mlp16", "local": SGD(0.1), "rounds": 3}
 
 
 def tiny_fed() -> Federation:

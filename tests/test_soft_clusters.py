@@ -85,10 +85,6 @@ LINES = [(np.array([[4, 0], [9, 0]]), np.array([0, 1])), (np.array([[4, 3], [8, 
          (np.array([[0, 7], [0, 2]]), np.array([1, 0]))]  # fmt: skip
 
 
-def clusters(method, *clients):
-    return run(method, federation(*clients), rounds=0).server["assign"].tolist()
-
-
 def test_leading_directions_are_of_unit_length_and_empty_beyond_the_images():
     images = torch.tensor([[0.0, 3, 0], [4, 0, 0]], dtype=torch.float64)
     close(leading(images, 3).abs(), [[1, 0, 0], [0, 1, 0], [0, 0, 0]])

@@ -19,7 +19,6 @@ from cflkit.methods.stocfl import alike, cosines, merged
 RULES = ["agglomerative", "union_find"]
 SETTINGS = {"local": SGD(0.1, epochs=2, batch_size=10), "rounds": 4, "model": "mlp16"}
 PARTIAL = SETTINGS | {"participation": 0.4}
-ONE_STEP = {"local": SGD(0.1)}
 
 
 def states(method, fed, **settings):
