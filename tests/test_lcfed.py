@@ -45,6 +45,7 @@ def test_rounds_with_an_embedding_and_a_low_rank_by_hand(start_from, average, de
         sample.append(w)
     centred = np.array(sample) - (decomposition == "pca") * np.mean(sample, 0)
     M = np.linalg.svd(centred, full_matrices=False)[2][:3].T
+    close(server["projection"] @ server["projection"].T, M @ M.T)
     own, centres, phi, assign = [w0] * 7, [w0] * 3, w0[:6], server["assign"].tolist()
     for t, sampled in enumerate([[0, 1, 2, 4, 5, 6], [0, 1, 3, 5], [1, 2, 3, 4, 6], [0, 2, 5, 6]], start=1):
         before = list(assign)

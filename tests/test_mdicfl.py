@@ -38,14 +38,12 @@ def test_one_round_computed_by_hand():
     pseudo = method.pseudo_samples(server["theta"], rig.network(1, memory)).flatten(3).numpy()  # (K, C, M, 2)
     own = [train(theta[assign[i]], *c, lr=0.5, steps=4) for i, c in enumerate(CLIENTS)]
     ratios = [np.bincount(y, minlength=2) / len(y) for _, y in CLIENTS]
-    d = np.zeros((3, 2))
-    for i, w in enumerate(own):
-        for j in range(2):
-            per_class = [
-                np.abs(softmax(w, pseudo[j, k]) - softmax(theta[j], pseudo[j, k])).sum(1).mean() for k in (0, 1)
-            ]
-            d[i, j] = ratios[i] @ per_class
-    choice = d.argmin(1)
+    apart = np.array([[[np.abs(softmax(w, x) - softmax(theta[j], x)).sum(1).mean() for x in pseudo[j]]
+                       for j in range(2)] for w in own])  # of each client from each cluster's model, by class
+    given = torch.tensor(pseudo)[:, :, :, None, None]
+    found = method.distances(torch.tensor(np.array(own)), server["theta"], given, rig.model)
+    np.testing.assert_allclose(found, apart, rtol=0, atol=1e-12)
+    choice = np.einsum("ic,ijc->ij", ratios, apart).argmin(1)
     means = [np.mean([own[i] for i in range(3) if choice[i] == j], 0) if j in choice else theta[j] for j in (0, 1)]
     after = method.round(server, torch.arange(3), rig.network(1, memory))
     assert after["assign"].tolist() == choice.tolist()
