@@ -51,7 +51,7 @@ def main(argv: list[str] | None = None) -> int:
     if options.quick:
         print(measure.show([*second_core("A", 64, 2), *second_core("B", 8, 2)]))
         return 0
-    everything = protocols.simulation("stocfl_rotmnist_4800_r10", "stocfl", workers=WORKERS, progress=False)
+    everything = protocols.plan("stocfl_rotmnist_4800_r10", "stocfl").simulation(workers=WORKERS, progress=False)
     rows = [*second_core("A", 480, 7), *second_core("B", 100, 7), whole(everything)]
     print(measure.show(rows))
     print(measure.write("cores", measure.machine(), rows, options.json))

@@ -48,7 +48,7 @@ def main(argv: list[str] | None = None) -> int:
             work = Workload("", "resnet18", (3, 8, 8), 10, 500, 2, SGD(0.01))
             simulation, count = Round(work, usual=False).simulation, 1
         else:
-            simulation = protocols.simulation(PROTOCOL, name, rounds=2, federation_=federation, progress=False)
+            simulation = protocols.plan(PROTOCOL, name).simulation(rounds=2, federation_=federation, progress=False)
             federation, count = simulation.federation, 2
         if not rows:  # making the data may need more than training on it
             rows.append({"work": "the data", "mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024})

@@ -51,7 +51,7 @@ class Watched:
 
 def server_work(label: str) -> dict:
     """Seconds of the server before training, and the median over rounds of those in a round: a row."""
-    run, memory, clock = protocols.simulation(PROTOCOL, label, progress=False), Memory(), Watched()
+    run, memory, clock = protocols.plan(PROTOCOL, label).simulation(progress=False), Memory(), Watched()
     server, before = clock.seconds(lambda: run.method.start(clock.watch(run.network(0, memory))))
     each = []
     for t in range(1, ROUNDS + 1):

@@ -61,11 +61,6 @@ def flip(file, text):
     file.write_bytes(content)
 
 
-def folder_instead(file):
-    file.unlink()
-    file.mkdir()
-
-
 def cut(file, end):
     file.write_bytes(file.read_bytes()[:end])
 

@@ -22,7 +22,7 @@ from cflkit.data import download
 from cflkit.data.federation import expand
 from cflkit.data.images import Images
 
-NAN, INF = math.nan, math.inf
+INF = math.inf
 
 
 def pictures(**change):
@@ -37,7 +37,6 @@ def pictures(**change):
 
 SMALL = pictures()
 FED = federation.rotated(SMALL, clients=4)
-CHOICES = {"images": SMALL, "clients": 4}
 MORE = {
     "shifted": {"clients": 4}, "pathological": {"clients": 4}, "swapped": {"clients": 4}, "rotated": {"clients": 4},
     "hybrid": {"clients": 2, "images": [SMALL, SMALL]}, "multi_source": {"clients": 2, "images": [SMALL, SMALL]},
@@ -152,7 +151,6 @@ CALLS = [
     (lambda: images.load("mnits"), r"name = 'mnits': must be one of .*, or that of a \.npz file in .*"),
     (lambda: images.load("digits", root=5), "root = 5: must be a text or of type Path or None"),
     (lambda: images.load("digits", classes=10), r"option of digits = 'classes': must be one of \(none\)"),
-    (lambda: images.load("emnist", split="words"), "split = 'words': must be one of byclass, .*"),
 ]  # fmt: skip
 
 #: (what an own file holds otherwise, arguments of `load`, the line after the file's path)

@@ -9,7 +9,6 @@ from cflkit.engine.simulation import Simulation
 from cflkit.methods import FedAvg
 
 
-# ---------------------------------------------------------------------- names
 def test_unknown_names_are_answered_with_the_known_ones(fed, settings_of_a_run):
     line = refused("method = 'fedavgg': must be one of .*", methods.get, "fedavgg")
     assert all(name in line for name in methods.METHODS)
@@ -19,7 +18,6 @@ def test_unknown_names_are_answered_with_the_known_ones(fed, settings_of_a_run):
         refused(line, Simulation, FedAvg(), fed, **settings_of_a_run | {"model": model})
 
 
-# ---------------------------------------------------------------------- numbers
 @pytest.mark.parametrize(("line", "settings"), [
     ("batch_size = 0: must be an integer, 1 or more or None", {"batch_size": 0}),
     ("steps = 0: must be an integer, 1 or more or None", {"steps": 0}),

@@ -4,7 +4,6 @@ import re
 import xml.etree.ElementTree as ET
 from collections import defaultdict
 
-import diagrams
 import drawings
 import every
 import pytest
@@ -14,7 +13,7 @@ from cflkit.engine.network import Network
 from cflkit.engine.sgd import SGD
 from cflkit.engine.simulation import simulate
 
-DIAGRAMS = diagrams.described()
+DIAGRAMS = drawings.diagrams()
 
 
 def merged(events):
@@ -72,7 +71,7 @@ def test_a_diagram_names_what_the_method_sends_in_that_order(name, sent):
 @pytest.mark.parametrize("name", DIAGRAMS)
 def test_a_diagram_draws_every_step_and_message_with_known_icons(name):
     spec = DIAGRAMS[name]
-    root = ET.fromstring(diagrams.html(spec))
+    root = ET.fromstring(drawings.diagram(spec))
     assert root.get("aria-label") == spec["title"]
     lanes, items = root[:2], root[2:]
     assert [lane.get("class") for lane in lanes] == ["lane server", "lane clients"]

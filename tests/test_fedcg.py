@@ -235,7 +235,6 @@ def test_at_test_running_statistics_are_those_of_training(float64):
     close(net(x, d)[:1], net(x[:1], d[:1]))
 
 
-# ------------------------------------------------------------------ where normalisations start
 def test_the_domains_of_a_normalisation_start_apart_and_above_their_usual_start(float64):
     net = GraphNetwork(nn.Sequential(nn.BatchNorm2d(3), nn.BatchNorm2d(3)), (3, 4, 4), 4, layers="all")
     added = torch.stack([layer.V.detach() for layer in net.graph]) - torch.tensor([1.0, 1, 1, 0, 0, 0])
@@ -469,7 +468,6 @@ def test_without_residual_the_layers_own_weights_are_gone(mixed):
     assert rig.run().rounds[1]["up"] == 3 * (P + 3 * Q + 4)
 
 
-# ------------------------------------------------------------------ what must hold of every method
 @pytest.mark.parametrize("gcn", ["full", "per_filter", "bottleneck"])
 def test_traffic_is_what_the_formula_says(mixed, gcn):
     """theta_a + D q + W + lambda + student both ways; A, and the teacher if new, down; D counts up."""
@@ -522,19 +520,13 @@ def test_bad_combinations_get_one_clear_line(untold, change, how, line, mixed):
         simulation(FedCG(**change), fed, **HOW | how)  # before any work
 
 
-# ---------------------------------------------------------------------- where the layers start
 def test_a_bottleneck_starts_close_to_the_identity_and_its_strength_at_one():
     layer = GraphLayer(nn.Conv2d(4, 8, 3), 2, gcn="bottleneck")
     for W in (layer.W1, layer.W2):  # 1e-3 times a standard normal
         assert 5e-4 < float(W.std()) < 2e-3
-    assert float(GraphLayer(nn.Conv2d(1, 2, 3), 2).lam) == 1
-
-
-def test_every_domain_draws_its_own_kernel():
-    layer = nn.Conv2d(1, 2, 3)
-    drawn = GraphLayer(layer, 3).V.detach()
-    own = torch.cat([p.detach().flatten() for p in layer.parameters()])
-    assert len({*map(tuple, [own.tolist(), *drawn.tolist()])}) == 4
+    base = nn.Conv2d(1, 2, 3)
+    layer, own = GraphLayer(base, 3), torch.cat([base.weight.flatten(), base.bias])
+    assert float(layer.lam) == 1 and len({*map(tuple, [own.tolist(), *layer.V.tolist()])}) == 4  # all drawn apart
 
 
 @pytest.mark.parametrize(("height", "width"), [(2, 2), (5, 4), (3, 7), (1, 6)])

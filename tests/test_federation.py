@@ -1,5 +1,4 @@
 import json
-import os
 from itertools import pairwise
 from pathlib import Path
 
@@ -8,16 +7,13 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tiny import refused
 
 from cflkit import federation, images
 from cflkit.data import partition
 from cflkit.data.builders import build
 from cflkit.data.federation import Federation, Samples
 from cflkit.data.images import Images
-
-real = pytest.mark.skipif(
-    not os.path.isdir(f"{os.environ.get('CFLKIT_DATA')}/MNIST"), reason="needs CFLKIT_DATA with MNIST"
-)
 
 
 def numbered(n=40, classes=4):
@@ -82,8 +78,7 @@ def test_subset_keeps_order_needed_tests_and_rebuilds(digits):
     again = part.subset([2, 0])
     assert again.config["subset"] == [[3, 4], [7, 8]]
     same(again, build(json.loads(json.dumps(again.config))))
-    with pytest.raises(ValueError, match=r"ids = \[8\]: must be clients, 0..7"):
-        fed.subset([8])
+    refused(r".*ids = \[8\]: must be clients, 0..7.*", fed.subset, [8])
 
 
 # Every builder
@@ -168,8 +163,7 @@ def test_rotation_by_hand():
     assert tested == seen
     flat = Images("flat", x[:, :, :1], one.y, one.train, 1)
     assert federation.rotated(flat, clients=2, degrees=(0, 180)).shape == (1, 1, 2)
-    with pytest.raises(ValueError, match="degrees"):
-        federation.rotated(flat, clients=2, degrees=(0, 90))
+    refused(".*degrees.*", federation.rotated, flat, clients=2, degrees=(0, 90))
 
 
 def labels_of(fed, k):
@@ -223,8 +217,7 @@ def test_deal(case, alpha, overlap, data):
     size = data.draw(st.integers(1, max(1, most)))
     laws = partition.laws(alpha, "per_class", len(strata), m, seed)
     if most < size:
-        with pytest.raises(ValueError, match="samples_per_client"):
-            partition.deal(strata, laws, size, overlap, seed)
+        refused(".*samples_per_client.*", partition.deal, strata, laws, size, overlap, seed)
         return
     dealt = partition.deal(strata, laws, size, overlap, seed)
     assert [len(part) for part in dealt] == [size] * m
@@ -381,24 +374,3 @@ def test_a_cluster_without_test_images(digits):
     untested = Images("x", digits.x, digits.y, torch.ones(1797, dtype=torch.bool), 10, scale=16.0)
     with pytest.raises(ValueError, match="test = 'cluster': must be 'own', as no test image belongs to cluster 1"):
         federation.hybrid([digits, untested], clients=2)
-
-
-# The papers' sizes
-
-
-@real
-def test_other_protocol_sizes():
-    mnist, fashion = images.load("mnist"), images.load("fashion_mnist")
-    fed = federation.shifted(mnist, clients=20, test="own")
-    assert fed.train.sizes.unique().tolist() == [9600] and fed.test.sizes.unique().tolist() == [2400]
-    fed = federation.pathological(mnist, clients=400)
-    assert fed.train.sizes.sum() == 60_000 and fed.train.sizes.double().mean() == 150
-    assert federation.hybrid([mnist, fashion], clients=200).train.sizes.unique().tolist() == [600]
-    law = {"alpha": 100, "overlap": True, "mean": 0.5, "std": 0.5}
-    fed = federation.rotated(mnist, clients=48, samples_per_client=1000, **law)
-    assert fed.train.sizes.tolist() == [1000] * 48
-    split = {"clients": 100, "pooled": True, "test": "own", "test_fraction": 0.25}
-    for fed in (federation.dirichlet(mnist, alpha=0.1, **split),
-                federation.pathological_n(mnist, labels_per_client=3, **split)):
-        assert fed.train.sizes.double().mean() == pytest.approx(525, abs=1)
-    assert federation.graded(mnist, skew="label_shift").train.sizes.tolist() == [6000] * 10

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 from every import bits
-from tiny import close, federation, run, simulation, train, zeros
+from tiny import close, federation, initial, run, simulation, train, zeros
 from torch import nn
 
 from cflkit import metrics
@@ -32,10 +32,6 @@ CLIENTS = [
 MINIBATCH = {"local": SGD(0.1, epochs=2, batch_size=10), "model": "mlp16"}
 
 
-def initial():
-    return simulation(FedAvg(), federation(*CLIENTS)).task.init()[0].numpy()
-
-
 @pytest.mark.parametrize("start_from", ["centre", "personal"])
 def test_warm_up_and_two_rounds_computed_by_hand(start_from):
     """The pull's gradient is 2 lambda (W - centre): Eq. 7 has no one half."""
@@ -49,18 +45,11 @@ def test_warm_up_and_two_rounds_computed_by_hand(start_from):
     found = run(method, federation(*CLIENTS), local=SGD(0.1, epochs=2), rounds=2)
     assign = found.server["assign"].tolist()
     assert assign[0] == assign[1] != assign[2] == assign[3]
-    for client, model in enumerate(own):
-        close(found.memory.get("personal", client), model)
+    net = simulation(method, federation(*CLIENTS)).network(3, found.memory)
+    close(method.personal(found.server, torch.tensor([3, 0, 1, 2]), net).dense(), [own[i] for i in (3, 0, 1, 2)])
+    assert net.down == 0  # nothing is sent for what devices keep
+    for client in range(4):
         close(found.server["centres"][assign[client]], centres[client // 2])
-
-
-def test_personal_models_are_those_that_devices_keep_and_nothing_is_sent_for_them():
-    rig = simulation(FeSEM(k=2), federation(*CLIENTS))
-    found = rig.run()
-    net = rig.network(2, found.memory)
-    kept = rig.method.personal(found.server, torch.tensor([3, 0]), net)
-    assert torch.equal(kept[0], found.memory.get("personal", 3)) and net.down == 0
-    assert torch.equal(kept[1], found.memory.get("personal", 0)) and len(kept) == 2
 
 
 @pytest.mark.parametrize("weights", ["uniform", "n"])

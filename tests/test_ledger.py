@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import re
+from functools import partial
 
 import charts
 import evidence
@@ -77,8 +78,9 @@ def test_the_file_to_download_has_a_line_for_every_printed_number():
 
 
 def test_the_histogram_counts_every_number_that_was_measured():
-    made = [ledger.Coverage({"paper": "stocfl", "value": 50.0}, (50.0 + off,))
-            for off in (-90, -3.1, 0, 1, 2.9, 7)]  # fmt: skip
+    entry = {"paper": "stocfl", "value": 50.0, "metric": "accuracy_percent"}
+    made = [ledger.Coverage(entry, (50.0 + off,)) for off in (-90, -3.1, 0, 1, 2.9, 7)]
+    made += [ledger.Coverage(entry), ledger.Coverage(entry | {"metric": "ARI"}, (0.5,))]  # neither counts
     figure, said = charts.apart(made, evidence.CHAPTERS)
     assert sum(bar.get_height() for bar in figure.axes[0].patches) == 6
     assert said == "3 of 6 measured accuracies lie within 3 points of print, 2 further below, 1 further above."
@@ -95,7 +97,8 @@ def of_table(name, folder):
     templates, spec = pages.environment(folder, folder), ledger.tables()[name]
     templates.globals |= {
         "tables": lambda paper: [pages._table(name, spec, [*ledger.rows(name, folder)], folder)],
-        "explained": lambda paper: [], "bar": lambda paper: "", "made": lambda paper, begins: []}  # fmt: skip
+        "explained": lambda paper: [], "bar": lambda paper: "", "made": lambda paper, begins: [],
+        "stored": partial(pages.stored, folder=places.RESULTS)}  # fmt: skip
     return templates.get_template("tables.md.jinja").render(paper=spec["paper"])
 
 

@@ -23,7 +23,6 @@ def plant(kind, digits, size=100):
     return getattr(federation, kind)(digits, **how)
 
 
-# ------------------------------------------------------------------ StoCFL
 @pytest.mark.parametrize("kind", ["rotated", "shifted", "pathological", "hybrid"])
 def test_stocfl_finds_planted_clusters_without_knowing_their_number(digits, kind):
     fed = plant(kind, digits)
@@ -32,7 +31,6 @@ def test_stocfl_finds_planted_clusters_without_knowing_their_number(digits, kind
         assert final["clusters"] == len(fed.cluster.unique()) and final["ari"] == 1
 
 
-# ------------------------------------------------------------------ a bound
 @pytest.mark.parametrize(("method", "score"), [
     (FedAvg(), "accuracy"),
     (FedProx(), "accuracy"),

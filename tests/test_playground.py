@@ -4,6 +4,7 @@ import html
 import json
 import os
 import re
+import resource
 import shutil
 import subprocess
 import sys
@@ -25,6 +26,7 @@ exporter = made.script("playground_export")
 NODE = shutil.which("node")
 SAME = 1e-9
 ROUNDS = 10
+SECONDS = 300  # of a processor, that Node may take
 QUICK = (0.3, 0.5)  # skewed labels, some clients: every branch is taken
 SKEWS = [(None, 1.0), (1.0, 1.0), (0.1, 0.25)]  # of labels, and who takes part
 FULL = [(method, domains, *skew) for method, domains, skew in product(exporter.METHODS, exporter.BUILDERS, SKEWS)]
@@ -35,9 +37,10 @@ def node(given, folder, scripts=exporter.STATIC):
     """What the script makes of an export, or of situations."""
     file = folder / "export.json"
     file.write_text(json.dumps(given))
-    call = [NODE, ROOT / "tests" / "playground.js", file]
+    call = [NODE, "--use_strict", ROOT / "tests" / "playground.js", file]
     where = os.environ | {"PLAYGROUND": str(scripts)}
-    done = subprocess.run(call, capture_output=True, text=True, timeout=120, env=where)
+    cpu = lambda: resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))  # noqa: E731 -- no clock: others work, too
+    done = subprocess.run(call, capture_output=True, text=True, preexec_fn=cpu, env=where)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -76,7 +79,7 @@ def test_ten_rounds_are_the_packages_whatever_the_skew(case, tmp_path):
     [
         ("ifca", "(model) => net.loss(i, model)", "(model) => -net.loss(i, model)"),
         ("fesem moving", "V.meanBy(trained, nearest, centres)", "V.meanBy(trained, at(assign, clients), centres)"),
-        ("stocfl", "if (!(cosine > tau)) break;", "if (!(cosine > tau + 0.1)) break;"),
+        ("stocfl", "if (!(most > tau))", "if (!(most > tau + 0.1))"),
     ],
 )
 def test_a_wrong_method_is_noticed(method, line, broken, tmp_path):
@@ -108,7 +111,7 @@ TOLD = [
     ("images=shifted&method=oracle&round=20", "balanced", 0.905, 0.945),
     ("method=fedavg&round=20", "balanced", 0.635, 0.71),
     ("method=oracle&round=20", "balanced", 0.91, 0.945),
-    ("images=same&labels=0.1&method=local&round=20", "own", 0.955, 0.975),
+    ("images=same&labels=0.1&method=local&round=20", "own", 0.955, 0.985),
     ("images=same&labels=0.1&method=local&round=20", "balanced", 0.285, 0.335),
     ("images=same&labels=0.1&method=fedavg&round=20", "balanced", 0.845, 1),
     ("method=fesem&round=0", "ari", 1, 1),
@@ -116,10 +119,10 @@ TOLD = [
     ("method=stocfl&tau=0.1&round=1", "groups", 1, 1),
     ("method=stocfl&tau=0.5&round=1", "ari", 0.865, 1),
     ("method=stocfl&tau=0.8&round=1", "groups", 29, 40),
-    ("labels=1&method=stocfl&round=1", "ari", 0.05, 0.205),
-    ("labels=1&method=stocfl&round=1", "groups", 18, 24),
-    ("labels=0.1&method=stocfl&round=1", "byLabel", 0.485, 0.815),
-    ("labels=0.1&method=stocfl&round=1", "ari", -0.05, 0.145),
+    ("labels=1&method=stocfl&round=1", "ari", 0.05, 0.315),
+    ("labels=1&method=stocfl&round=1", "groups", 16, 24),
+    ("labels=0.1&method=stocfl&round=1", "byLabel", 0.585, 0.885),
+    ("labels=0.1&method=stocfl&round=1", "ari", -0.05, 0.085),
     ("labels=1&method=fesem&round=1", "ari", 1, 1),
     ("labels=0.1&method=fesem&round=1", "ari", -0.05, 0.5),
     ("method=lcfed&mu=0.1&lam=0&round=20", "balanced", 0.835, 0.925),
@@ -129,6 +132,7 @@ TOLD = [
 
 @needs_node
 @pytest.mark.browser
+@pytest.mark.timeout(0)  # Node has so many seconds of a processor, and no clock
 def test_experiments_come_out_as_told(tmp_path):
     told = {f"{address}&seed={seed}": None for address, *_ in TOLD for seed in range(10)}
     ifca = [f"method=ifca&round=20&seed={seed}" for seed in range(10)]
@@ -154,9 +158,10 @@ LIMITS = {"stocfl": 60, "lcfed": 60}  # milliseconds of a round on one core; 30 
 
 @pytest.mark.parametrize("name", WORDS["presets"])
 def test_a_preset_has_its_picture_and_its_knobs(name):
-    still = (directive.STILLS / f"{name}.html").read_text("utf-8")
-    made = directive.markup(name, WORDS, still, "playground.html")
-    assert still.count('viewBox="0 0 66 44"') == exporter.CLIENTS
+    made = directive.markup(name, WORDS, "playground.html")
+    assert made.count('<svg class="pg-tile ') == exporter.CLIENTS
+    rows = re.findall(r"<tr>(<td>.*?)</tr>", made)
+    assert len(rows) == exporter.CLIENTS and all(row.count("<td>") == made.count("<th ") for row in rows)
     for item in WORDS["presets"][name]["situation"].split("&"):
         knob, value = item.split("=")
         assert knob == "round" or value in WORDS["knobs"][knob]["values"]
@@ -167,7 +172,7 @@ def test_a_preset_has_its_picture_and_its_knobs(name):
 
 def test_addresses_in_assignments_and_pages_set_what_they_name():
     pages = [*ROOT.glob("course/sources/*.md"), ROOT / "book" / "playground.md"]
-    where = re.compile(r"(?:playground\.html|href=\")\?([^`\"]+)")
+    where = re.compile(r"(?:playground\.html|href=\")\?([^#`\"]+)")
     found = {page: where.findall(page.read_text("utf-8")) for page in pages}
     assert sum(bool(found[path]) for path in found if path.parent.name == "sources") >= 2
     for address in (html.unescape(one) for these in found.values() for one in these):
@@ -181,13 +186,12 @@ def play(visit, tmp_path):
     static = exporter.STATIC
 
     def open_(name="full", address="", width=1000, scripts=True, **more):
-        still = (directive.STILLS / f"{name}.html").read_text("utf-8")
         styles = static.parent / "drawings.css", static / "playground.css"
         style = "".join(path.read_text("utf-8") for path in styles)
         script = "".join(f'<script src="{static / one}.js"></script>' for one in directive.SCRIPTS)
         file = tmp_path / "page.html"
         view = '<meta charset="utf-8"><meta name="viewport" content="width=device-width">'
-        body = directive.markup(name, WORDS, still, "page.html")
+        body = directive.markup(name, WORDS, "page.html")
         file.write_text(f'<!doctype html><html lang="en">{view}'
                         f"<title>Page</title><style>{style}</style>{body}{script}", "utf-8")  # fmt: skip
         return visit(f"{file}{address}", width, 900, java_script_enabled=scripts, **more)
@@ -196,30 +200,30 @@ def play(visit, tmp_path):
 
 
 def said(page):
-    return page.locator(".pg-live .pg-says").text_content()
+    return page.locator(".pg-says").text_content()
 
 
 @pytest.mark.browser
 def test_a_reader_steps_by_keys_and_turns_knobs(play):
     page = play(address="?method=ifca&seed=1&round=3&tau=17&images=never")
-    assert said(page).startswith("IFCA, round 3:")
+    assert said(page).startswith("IFCA, round 3 of 40:")
     page.locator("[name=step]").focus()
     for key, round in (("ArrowRight", 4), ("Enter", 5), ("ArrowLeft", 4)):
         page.keyboard.press(key)
-        assert said(page).startswith(f"IFCA, round {round}:")
+        assert said(page).startswith(f"IFCA, round {round} of 40:")
     before = said(page)
     page.select_option("[name=labels]", "0.1")
-    assert said(page).startswith("IFCA, round 4:") and said(page) != before
+    assert said(page).startswith("IFCA, round 4 of 40:") and said(page) != before
     page.select_option("[name=labels]", "even")
     assert said(page) == before and "labels=even" in page.url and "round=4" in page.url
     page.wait_for_function("words => document.querySelector('.cfl-live').textContent === words", arg=before)
     page.locator("summary").click()
-    page.wait_for_function(f"document.querySelectorAll('.cfl-table tr').length === {1 + exporter.CLIENTS}")
+    assert page.locator(".pg-rows tr").last.is_visible() and page.locator(".pg-rows tr").count() == exporter.CLIENTS
     page.locator("[name=play]").focus()
     page.keyboard.press("Home")
-    assert said(page).startswith("IFCA, round 0:")
+    assert said(page).startswith("IFCA, round 0 of 40:")
     page.locator("[name=play]").click()
-    page.wait_for_function("document.querySelector('.pg-live .pg-says').textContent.startsWith('IFCA, round 40:')")
+    page.wait_for_function("document.querySelector('.pg-says').textContent.startsWith('IFCA, round 40 of 40:')")
     page.wait_for_function("document.querySelector('[name=play]').textContent.includes('Play')")
 
 
@@ -227,14 +231,14 @@ def test_a_reader_steps_by_keys_and_turns_knobs(play):
 def test_the_messages_of_a_round_can_be_stopped(play):
     page = play(address="?method=stocfl&round=2")
     page.locator("[name=messages]").click()
-    page.wait_for_selector(".pg-messages circle", state="attached")
+    page.wait_for_selector(".pg-messages path", state="attached")
     page.locator("[name=messages]").click()
-    place = "document.querySelector('.pg-messages circle').getAttribute('cy')"
+    place = "getComputedStyle(document.querySelector('.pg-messages path')).strokeDashoffset"
     first = page.evaluate(place)
     page.wait_for_timeout(200)
     assert page.evaluate(place) == first
     page.locator("[name=messages]").click()
-    page.wait_for_function("document.querySelector('.pg-live .pg-says').textContent.startsWith('StoCFL, round 3:')")
+    page.wait_for_function("document.querySelector('.pg-says').textContent.startsWith('StoCFL, round 3 of 40:')")
 
 
 @pytest.mark.browser
@@ -244,17 +248,19 @@ def test_without_motion_messages_are_three_pictures(play):
         page.locator("[name=messages]").click()
         page.wait_for_timeout(200)
         assert page.locator(".pg-phase").text_content().startswith(begins)
-        assert page.locator(".pg-messages circle").count() == 0
-    assert page.locator(".pg-messages line").count() == exporter.CLIENTS
+        assert page.evaluate("document.getAnimations().length") == 0
+    assert page.locator(".pg-messages path").count() == exporter.CLIENTS
     page.locator("[name=messages]").click()
-    assert said(page).startswith("FeSEM, round 3:")
+    assert said(page).startswith("FeSEM, round 3 of 40:")
 
 
 @pytest.mark.browser
 def test_without_scripts_there_is_a_picture_and_nothing_to_press(play):
     page = play(scripts=False)
-    assert page.locator(".pg-still .pg-tile").first.is_visible()
+    assert page.locator(".pg-tile").first.is_visible() and said(page).startswith("IFCA, round 10 of 40:")
     assert not page.locator("[name=play]").is_visible()
+    page.emulate_media(media="print")
+    assert page.locator(".pg-rows tr").last.is_visible()
 
 
 @pytest.mark.browser
@@ -262,12 +268,12 @@ def test_without_scripts_there_is_a_picture_and_nothing_to_press(play):
 def test_a_phone_and_paper_have_all_of_it(name, play):
     page = play(name, width=390)
     assert page.evaluate("document.documentElement.scrollWidth") <= 390
-    small = """() => [...document.querySelectorAll('.pg-live svg text, .pg-live p, .pg-live select')].filter(e => {
+    small = """() => [...document.querySelectorAll('.pg svg text, .pg p, .pg select')].filter(e => {
         const box = e.ownerSVGElement, by = box ? box.getBoundingClientRect().width / box.viewBox.baseVal.width : 1
         return e.textContent && parseFloat(getComputedStyle(e).fontSize) * by < 9 }).map(e => e.textContent)"""
     assert page.evaluate(small) == []
     page.emulate_media(media="print")
-    assert page.locator(".pg-live .pg-tile").first.is_visible()
+    assert page.locator(".pg-tile").first.is_visible() and page.locator(".pg-rows tr").last.is_visible()
     assert not page.locator("[name=play]").is_visible()
 
 
@@ -277,7 +283,7 @@ def test_a_phone_and_paper_have_all_of_it(name, play):
 def test_a_round_is_quick(method, labels, play):
     first, page = {name: knob["first"] for name, knob in WORDS["knobs"].items()}, play()
     situation = first | {"method": method, "labels": labels}
-    page.evaluate("situation => { window.run = playground.run.begin(situation).run }", situation)
+    page.evaluate("situation => { window.run = playground.run.begin(situation) }", situation)
     session = page.context.new_cdp_session(page)
     session.send("Performance.enable", {"timeDomain": "threadTicks"})  # of the processor, whoever else uses it
 
@@ -288,7 +294,7 @@ def test_a_round_is_quick(method, labels, play):
     times = []
     for _ in range(50):
         before = milliseconds()
-        page.evaluate("() => { run.step() }")
+        page.evaluate("() => { run.upTo(run.history.length) }")
         times.append(milliseconds() - before)
     print(f"{method}, labels {labels}: median {np.median(times):.1f} ms")
     assert 0 < np.median(times) <= LIMITS.get(method, 30)

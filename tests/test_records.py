@@ -225,38 +225,38 @@ def test_a_record_of_another_configuration_does_not_count(tmp_path):
 def test_a_label_may_have_its_own_rounds(tmp_path, fed):
     p = "fesem_femnist_60_r60"
     record(tmp_path, p, "fedavg-equal", 0, accuracy=0.94)
-    assert measured.measured(p, "fedavg-equal", tmp_path).rounds == 61
-    assert protocols.simulation(p, "fedavg-equal", federation_=fed, model="mlp8").rounds == 61
-    assert protocols.simulation(p, "fedavg", federation_=fed, model="mlp8").rounds == 60
+    assert measured.measured(p, "fedavg-equal", tmp_path).runs[0]["config"]["rounds"] == 61
+    assert protocols.plan(p, "fedavg-equal").simulation(federation_=fed, model="mlp8").rounds == 61
+    assert protocols.plan(p, "fedavg").simulation(federation_=fed, model="mlp8").rounds == 60
 
 
 def test_a_protocol_sets_up_the_run_it_describes(fed):
-    run = protocols.simulation("stocfl_rotmnist_4800_r10", "ifca4", seed=3, federation_=fed, rounds=2, model="mlp8")
+    run = protocols.plan("stocfl_rotmnist_4800_r10", "ifca4", 3).simulation(federation_=fed, rounds=2, model="mlp8")
     assert (run.method, run.local.epochs, run.local.lr) == (methods.IFCA(k=4), 5, 0.1)
     assert (run.rounds, run.seed, run.config["dtype"], run.config["participation"]) == (2, 3, "float32", 0.1)
-    oracle = protocols.simulation("stocfl_rotmnist_4800_r10", "oracle", federation_=fed, rounds=2, model="mlp8")
+    oracle = protocols.plan("stocfl_rotmnist_4800_r10", "oracle").simulation(fed, rounds=2, model="mlp8")
     assert oracle.method.cluster == tuple(fed.cluster.tolist())
     assert oracle.config["method"] == {"name": "oracle"}  # the record of the federation says the rest
-    personal = protocols.simulation("lcfed_mnist_n3", "local", federation_=fed, rounds=2, model="mlp8")
+    personal = protocols.plan("lcfed_mnist_n3", "local").simulation(federation_=fed, rounds=2, model="mlp8")
     assert (personal.evaluate_every, personal.personal_every) == (50, 50)
 
 
 def test_a_protocol_may_keep_a_share_of_the_clients_away(fed):
     settings = {"federation_": fed, "model": "mlp8"}
-    one, two = (protocols.simulation("stocfl_femnist_unseen", "fedavg", seed=s, **settings) for s in (0, 1))
+    one, two = (protocols.plan("stocfl_femnist_unseen", "fedavg", s).simulation(**settings) for s in (0, 1))
     away = round(0.3 * fed.clients)
     for run in (one, two):
         assert len(run.scoring.groups["unseen_"]) == away and len(run.scoring.groups[""]) == fed.clients - away
         assert not set(run.scoring.groups["unseen_"].tolist()) & set(torch.cat(run.schedule).tolist())
     assert one.scoring.groups["unseen_"].tolist() != two.scoring.groups["unseen_"].tolist()
-    short = protocols.simulation("stocfl_femnist_unseen", "fedavg", rounds=3, **settings)
+    short = protocols.plan("stocfl_femnist_unseen", "fedavg").simulation(rounds=3, **settings)
     assert len(short.scoring.groups["unseen_"]) == away
 
 
 @pytest.mark.parametrize("name, label", [("nothing", "fedavg"), ("stocfl_rotmnist_4800_r10", "nobody")])
 def test_unknown_protocols_and_labels_are_named(name, label, fed):
     with pytest.raises(ValueError, match=r"^(protocol|label) = 'no.*': must be one of "):
-        protocols.simulation(name, label, federation_=fed)
+        protocols.plan(name, label).simulation(federation_=fed)
 
 
 def test_no_stored_record_is_damaged_or_older_than_its_protocol():

@@ -61,8 +61,11 @@ def test_the_real_files_are_as_declared():
 
 
 def test_the_defaults_that_the_ledger_reads_are_the_librarys():
-    """If not: ``.venv/bin/python book/measure/defaults.py``, and see which records no longer count."""
-    assert protocols.defaults() == made.script("defaults").found()
+    """If not: ``.venv/bin/python book/measure/defaults.py``. A method without experiments may be missing there."""
+    noted, found = protocols.defaults(), made.script("defaults").found()
+    for kind in ("method", "federation"):
+        found[kind] = {name: found[kind][name] for name in noted[kind]}
+    assert noted == found
 
 
 def test_a_whole_one_passes(folder):
@@ -110,7 +113,6 @@ MALFORMED = {
         ("assumed", [], r"assumed = \[\]: must be a sequence, each a text, not empty"),
         ("paper", "ifca", "paper = 'ifca': must be one of"),
         ("since", None, "since = None: must be given"),
-        ("search", [SEARCH | {"chosen": True}], "search: chosen = True: must be a text"),
         ("search", [SEARCH], "readings that were chosen = 0: must be one"),
     ]),
     "table": ("tables.yaml, t", TABLE, [
@@ -120,7 +122,7 @@ MALFORMED = {
         ("also", ["arri"], "also = .*must be a sequence, each one of"),
         ("seeds", 0, r"seeds = 0: must be an integer, in \[1, 10\]"),
         ("tolerance", -1, "tolerance = -1: must be a finite number, 0 or more"),
-        ("where.tabel", "Table 1", r"where: field = 'tabel': .*the nearest is table"),
+        ("where.tabel", "Table 1", r"rows, A: field = 'tabel': .*the nearest is table"),
         ("rows.A.label", "c", r"label = 'c': must be one of a, b"),
         ("rows.A.modell", "personal", r"rows, A: key = 'modell': .*the nearest is model"),
         ("rows.A.model", "own", "rows, A: model = 'own': must be one of personal, global, unseen"),
@@ -184,7 +186,7 @@ def test_a_malformed_file_gets_one_line(outer, told, folder):
     ("protocols: [1\n", "protocols.yaml: while parsing"),
     ("- 1\n", r"protocols.yaml = \[1\]: must be a mapping"),
     ("", "protocols.yaml = None: must be a mapping"),
-    ("{}\n", "protocols.yaml: key = 'protocols': must be there"),
+    ("{}\n", "protocols.yaml: protocols = None: must be given"),
     ("protocols: {toy: 3}\n", "protocols.yaml, toy: entry = 3: must be a mapping"),
 ])  # fmt: skip
 def test_what_is_no_yaml_gets_one_line(text, told, folder):

@@ -53,7 +53,7 @@ def refusal(call, *args, **kwargs):
     return caught.value
 
 
-# ---------------------------------------------------------------------- 1, 2. networks
+# ---------------------------------------------------------------------- networks
 def by_pytorch(make, fed, dtype, seed=0):
     """FedAvg with a loop over modules, optimisers and tensors by name, as anybody would write it."""
     first = Model(make, getattr(torch, dtype)).fresh(rng.torch_seed(seed, "init", 0))
@@ -324,7 +324,7 @@ def test_a_seed_means_one_run_whatever_has_drawn_before_and_however_it_is_cut(na
     assert not torch.allclose(other, runs[0])
 
 
-# ---------------------------------------------------------------------- 3. numbers
+# ---------------------------------------------------------------------- numbers
 class Five(enum.IntEnum):
     """A number with a name."""
 
@@ -383,7 +383,7 @@ def test_what_is_no_number_is_refused_as_a_rate(value):
     assert str(refusal(SGD, lr=value)).startswith("lr = ")
 
 
-# ---------------------------------------------------------------------- 4. pixels and labels
+# ---------------------------------------------------------------------- pixels and labels
 N = 12
 BYTES = np.random.default_rng(2).integers(0, 256, (N, 5, 5)).astype(np.uint8)
 BYTES[0, 0, 0] = 255
@@ -466,7 +466,7 @@ def test_the_same_picture_in_training_and_test_is_counted():
     assert colours.shape == (15, 15, 3) and len(few["rows"]) == 2 and not colours[5:].any()
 
 
-# ---------------------------------------------------------------------- 6. threads
+# ---------------------------------------------------------------------- threads
 @pytest.mark.parametrize("make", [mlp, DRAWING["functional dropout"]])
 def test_runs_side_by_side_are_those_one_after_the_other(make, fed):
     def run(seed):
@@ -502,7 +502,7 @@ def test_what_a_network_is_made_of_is_as_with_pytorchs_own_generator_and_precisi
     assert found.dtype == wanted.dtype and torch.equal(found, wanted)
 
 
-# ---------------------------------------------------------------------- 8. fast paths, and methods of one's own
+# ---------------------------------------------------------------------- fast paths, and methods of one's own
 STEEP = [
     (Ditto(lam=50.0), SGD(0.1, 10, batch_size=5)),
     (FedProx(mu=1e30), SGD(1e30, 6, batch_size=5, momentum=0.9)),

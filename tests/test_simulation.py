@@ -131,15 +131,6 @@ def test_personal_models_are_scored_on_a_fixed_sample(fed, settings_of_a_run):
 
 
 # ---------------------------------------------------------------------- what may not change a result
-@pytest.mark.parametrize("variant", ["cfl", "cgpfl_like", "fesem", "fesem personal", "lcfed", "mdicfl"])
-def test_clusters_change_in_these_runs(variant, fed, settings_of_a_run):
-    """A clustering that stands still would prove little in the tests that hold for every method."""
-    found = simulate(make(variant, fed), fed, **settings_of_a_run)
-    assert sum(row["moved"] for row in found.rounds) > 0
-    if variant == "cfl":
-        assert [row["clusters"] for row in found.rounds][:3] == [1, 2, 3]
-
-
 # methods that neither draw anything by a client's number nor, like chained StoCFL, take clients in turn
 NAMELESS = ("local", "fedavg", "fedsgd", "fedprox", "ditto", "oracle", "ifca", "ifca share", "ifca gradient", "cfl",
             "stocfl", "stocfl sampled", "stocfl displacement", "scaffold", "scaffold I", "feddane same", "fedper",

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from test_other_baselines import CLIENTS, N, close, tiny_fed
-from tiny import federation, network, run, simulation
+from tiny import federation, network, refused, run, simulation
 
 from cflkit.engine.memory import Memory
 from cflkit.engine.sgd import SGD
@@ -85,8 +85,8 @@ LINES = [(np.array([[4, 0], [9, 0]]), np.array([0, 1])), (np.array([[4, 3], [8, 
          (np.array([[0, 7], [0, 2]]), np.array([1, 0]))]  # fmt: skip
 
 
-def clusters(method, *clients):
-    return run(method, federation(*clients), rounds=0).server["assign"].tolist()
+def test_one_client_is_one_cluster_of_pacfl():
+    assert run(PACFL(rank=1), federation(LINES[0]), rounds=0).server["assign"].tolist() == [0]
 
 
 def test_leading_directions_are_of_unit_length_and_empty_beyond_the_images():
@@ -94,9 +94,11 @@ def test_leading_directions_are_of_unit_length_and_empty_beyond_the_images():
     close(leading(images, 3).abs(), [[1, 0, 0], [0, 1, 0], [0, 0, 0]])
 
 
-def test_pacfl_by_label_needs_an_angle_for_every_label():
-    with pytest.raises(ValueError, match=r"^angle = 'first': must be sum or entry with subspace='label'$"):
-        PACFL(subspace="label")
+def test_pacfl_by_label_keeps_a_direction_of_each_and_needs_an_angle_for_each():
+    method = PACFL(beta=179.0, rank=1, angle="sum", subspace="label")
+    exchanged = [(np.array([[4, 0], [0, 9]]), np.array(y)) for y in ([0, 1], [1, 0])]
+    close(run(method, federation(*exchanged), rounds=0).server["basis"].abs(), [np.eye(2), np.eye(2)[::-1]])
+    refused("angle = 'first': must be sum or entry with subspace='label'", PACFL, subspace="label")
 
 
 def test_a_round_of_pacfl_averages_each_cluster_by_images():

@@ -13,7 +13,7 @@ import pytest
 import steps
 import torch
 from made import script
-from panel import Panel
+from steps import Panel
 
 from cflkit.workbook import places
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 import torch
-from hypothesis import assume, example, given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from tiny import close, federation, gradient, network, rounds, run, simulation, train, zeros
+from tiny import close, federation, gradient, initial, network, rounds, run, simulation, train, zeros
 from torch import nn
 
 from cflkit.engine.memory import Memory
@@ -19,7 +19,6 @@ from cflkit.methods.stocfl import alike, cosines, merged
 RULES = ["agglomerative", "union_find"]
 SETTINGS = {"local": SGD(0.1, epochs=2, batch_size=10), "rounds": 4, "model": "mlp16"}
 PARTIAL = SETTINGS | {"participation": 0.4}
-ONE_STEP = {"local": SGD(0.1)}
 
 
 def states(method, fed, **settings):
@@ -33,10 +32,6 @@ CLIENTS = [
     (np.array([[3, 1], [0, 2], [4, 0]]), np.array([1, 0, 1])),
     (np.array([[2, 0], [1, 3]]), np.array([0, 1])),
 ]
-
-
-def initial():
-    return simulation(FedAvg(), federation(*CLIENTS)).task.init()[0].numpy()
 
 
 def unit(v):
@@ -118,7 +113,6 @@ def test_identical_clients_stay_apart_although_cosines_exceed_one_by_rounding(me
     assert merged(over, 1 - 1e-9, merge).tolist() == [0, 0]
 
 
-# ------------------------------------------------------------------ lambda = 0, oracle
 def test_a_new_cluster_starts_where_theta_init_says(fed):
     how = PARTIAL | {"rounds": 2}
     for init, key in (("omega_0", "psi"), ("omega_t", "omega")):
@@ -141,7 +135,6 @@ def test_with_the_true_clusters_and_no_pull_it_is_fedavg_in_each(digits):
     assert torch.equal(server["theta"], run(OracleClusters.of(fed), fed, **SETTINGS).server["models"])
 
 
-# ------------------------------------------------------------------ clusters over rounds
 def naive(vectors: np.ndarray, tau: float) -> list[int]:
     """Best pair, merge, and again: everything recomputed from the vectors each time."""
     clusters = [[i] for i in range(len(vectors))]
@@ -247,48 +240,6 @@ def test_whoever_was_never_sampled_is_served_by_the_closest_cluster():
     assert torch.equal(before.dense(), server["psi"].expand(6, -1))
 
 
-@pytest.mark.parametrize("members", ["all", "sampled"])
-def test_newcomers_join_the_closest_cluster_or_open_one_with_its_model(members):
-    """At tau .5 clients within 60 degrees join; the one 70 away from the nearest opens a cluster."""
-    method = Given(table=at(0, 120, 45, 190, 100), members=members)
-    (server,), fed = meet(method, [0, 1])
-    net = network(method, fed, 2)
-    after = method.join(server, torch.tensor([2, 3, 4]), net)
-    assert after["assign"].tolist() == [0, 1, 0, 2, 1]
-    assert torch.equal(after["theta"], server["theta"][[0, 1, 1]])
-    psi = method.extract(server, None, type("Data", (), {"clients": range(5)}), None)["psi"].dense()
-    close(after["prints"], torch.stack([psi[0] + psi[2], psi[1] + psi[4], psi[3]]))
-    assert (net.down, net.up) == (0, 3 * 6)  # one fingerprint each
-    close(after["objective"], cosines(after["prints"] @ after["prints"].T).triu(1).sum())
-    assert abs(after["objective"] - server["objective"]) > 0.1
-    assert server["assign"].tolist() == [0, 1, -1, -1, -1]
-    again = method.round(after, torch.tensor([2, 3, 4]), network(method, fed, 3))
-    alike = members == "sampled"  # then 45 and 100 degrees stand for their clusters, which merge
-    assert again["assign"].tolist() == ([0, 0, 0, 1, 0] if alike else [0, 1, 0, 2, 1])
-    assert torch.equal(again["trained"], torch.ones(5, dtype=torch.bool))
-
-
-def test_joining_at_exactly_tau_is_allowed_where_merging_is_not():
-    method = Given(table=((1.0, 0.0), (0.0, 1.0), (0.6, 0.8)), tau=0.8)
-    (server,), fed = meet(method, [0, 1])
-    assert method.join(server, torch.tensor([2]), network(method, fed, 2))["assign"].tolist() == [0, 1, 1]
-    assert labels(meet(method, [0, 1, 2])[0]) == [[0, 1, 2]]
-
-
-def test_joining_is_refused_without_clusters_and_twice():
-    method = Given(table=at(0, 120, 40))
-    (server,), fed = meet(method, [0, 1])
-    net = network(method, fed, 2)
-    for state, clients, line in [
-        (method.start(net), [2], "clusters = 0: must be 1 or more; run a round before anybody joins"),
-        (server, [1, 2], "clients = [1]: must be newcomers, which no cluster has yet"),
-        (server, [0], "clients = [0]: must be newcomers, which no cluster has yet"),
-    ]:
-        with pytest.raises(ValueError) as error:
-            method.join(state, torch.tensor(clients), net)
-        assert str(error.value) == line
-
-
 # ------------------------------------------------------------------ fingerprints
 def fingerprints(method, fed, **settings):
     """All clients' fingerprints (N, P), at the initial model."""
@@ -391,17 +342,6 @@ def test_union_find_joins_what_a_chain_of_alike_vectors_connects(seed, n, tau):
     for _ in range(n):
         reach = reach @ reach
     assert grouping(v, tau, "union_find") == np.unique(reach.argmax(1), return_inverse=True)[1].tolist()
-
-
-@pytest.mark.parametrize("rule", RULES)
-@given(seed=SEEDS, n=COUNTS, tau=TAUS, shuffle=st.randoms(use_true_random=False))
-def test_both_rules_ignore_the_order_of_clients(rule, seed, n, tau, shuffle):
-    v, order = directions(seed, n), list(range(n))
-    assume(n < 2 or np.abs((v @ v.T)[np.triu_indices(n, 1)] - tau).min() > 1e-9)
-    shuffle.shuffle(order)
-    plain, shuffled = grouping(v, tau, rule), grouping(v[order], tau, rule)
-    same = np.equal.outer(plain, plain)
-    assert (same[np.ix_(order, order)] == np.equal.outer(shuffled, shuffled)).all()
 
 
 def test_of_equal_cosines_a_merged_cluster_comes_first():

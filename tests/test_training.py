@@ -172,7 +172,6 @@ def test_a_client_larger_than_a_piece_is_scored_and_differentiated_whole(ragged,
     torch.testing.assert_close(pieces, whole, rtol=0, atol=1e-13)
 
 
-# ---------------------------------------------------------------------- batches
 @given(st.integers(1, 40), st.integers(1, 50), st.integers(1, 4))
 def test_every_epoch_sees_every_image_once(n, size, epochs):
     found = SGD(0.1, epochs=epochs, batch_size=size).batches(n, np.random.default_rng(0))
@@ -199,7 +198,6 @@ def test_full_batches_keep_the_order_of_images_and_epochs_differ():
     assert not np.array_equal(first, second)
 
 
-# ---------------------------------------------------------------------- randomness
 @pytest.mark.parametrize("make", [Dropping, partial(models.build, "mlp8", (1, 8, 8), 10)])
 def test_randomness_belongs_to_seed_round_and_client_alone(make, ragged):
     fed, model = ragged(9, 9, 9), Model(make)

@@ -15,6 +15,7 @@ from cflkit.engine.memory import Memory
 from cflkit.engine.rows import Pick
 from cflkit.engine.sgd import SGD, Prox
 from cflkit.engine.simulation import History, Simulation
+from cflkit.methods import FedAvg
 
 
 def close(ours, theirs, atol=1e-12) -> None:
@@ -53,6 +54,16 @@ def federation(*clients, cluster=None, classes=2, mean=0.0, scale=1.0) -> Federa
 def regression(inputs=2, classes=2):
     """Softmax regression: `inputs` weights and a bias a class."""
     return lambda: nn.Sequential(nn.Flatten(), nn.Linear(inputs, classes))
+
+
+def initial(seed=0) -> np.ndarray:
+    """The first model (6,) of softmax regression on two pixels."""
+    fed = federation(([[0, 0]], [0]), ([[0, 0]], [1]))
+    return simulation(FedAvg(), fed, seed=seed).task.init()[0].numpy()
+
+
+def average(rows, weights=None) -> np.ndarray:
+    return np.average(np.asarray(rows), axis=0, weights=weights)
 
 
 def two_layers() -> nn.Module:

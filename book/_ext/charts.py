@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from itertools import cycle
-from textwrap import fill
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -49,12 +48,10 @@ def counts(settings: Mapping[str, Measured]) -> Drawn:
     lines = []
     for setting, run in ((setting, m.runs[0]) for setting, m in settings.items()):
         for at, row in enumerate(run["rounds"][1:], 1):
-            for what, kind, value in (
+            lines += [(setting, what, kind, row["round"], value) for what, kind, value in (
                 ("clusters", "as the paper counts", row["clusters"] + unseen(run, at)),
                 ("clusters", "among clients seen", row["clusters"]),
-                ("objective (2)", "among clients seen", row["objective"]),
-            ):
-                lines.append((setting, what, kind, row["round"], value))
+                ("objective (2)", "among clients seen", row["objective"]))]  # fmt: skip
     if not lines:
         return None
     frame = pd.DataFrame(lines, columns=["setting", "what", "kind", "round", "value"])
@@ -117,7 +114,7 @@ def dots(title: str, rows: Sequence[Row], method: str) -> Drawn:
     """
     if not rows:
         return None
-    figure, axes = canvas.subplots(figsize=(5.2, 0.28 * len(rows) + 1.4))
+    figure, axes = canvas.subplots(figsize=(5.2, 0.28 * len(rows) + 1.1))
     said = []
     for place, row in enumerate(rows):
         values = list(row.values.values())
@@ -130,7 +127,6 @@ def dots(title: str, rows: Sequence[Row], method: str) -> Drawn:
         axes.plot(values, [place] * len(values), marker, color=colour, markersize=6, alpha=0.75)
     axes.set(yticks=range(len(rows)), yticklabels=[row.name for row in rows], xlabel="accuracy [%]")
     axes.set_ylim(len(rows) - 0.4, -0.6)
-    axes.set_title(fill(title, 36))
     seed = canvas.dot("measured, each seed", *canvas.look(method), 36)
     figure.legend(handles=[Line2D([], [], label="printed", **PRINTED), seed], loc="outside lower center", ncols=2)
     return figure, f"{title}. {'; '.join(said)}."
@@ -160,10 +156,9 @@ def doses(leads: Mapping[str, Mapping[str, Mapping[str, Mapping[float, Gap]]]]) 
                 beside = 0.02 * (number - len(row[shift]) / 2)
                 ends = np.array([gap.ends() for gap in gaps.values()])
                 mean = [gap.mean for gap in gaps.values()]
-                line = DOSED.get(method, "-")
                 known[method] = ax.errorbar([strength + beside for strength in gaps], mean, np.abs(ends.T - mean),
-                                            color=colour, marker=marker, linestyle=line, label=method,
-                                            linewidth=1.3, markersize=4.5, elinewidth=1)  # fmt: skip
+                                            color=colour, marker=marker, linestyle=DOSED.get(method, "-"),
+                                            label=method, linewidth=1.3, markersize=4.5, elinewidth=1)  # fmt: skip
                 each = (f"{gap.mean:+.1f} at {strength:g}" for strength, gap in gaps.items())
                 said.append(f"{title}, {shift}, {method}: {', '.join(each)}")
             ax.set_title(shift, fontsize="medium")
@@ -178,7 +173,8 @@ def doses(leads: Mapping[str, Mapping[str, Mapping[str, Mapping[float, Gap]]]]) 
 
 def apart(numbers: Sequence[Coverage], chapters: Mapping[str, str]) -> Drawn:
     """Draw how far measured accuracies lie from printed ones, a bar for each two points, in each paper's colour."""
-    found = [(chapters[one.entry["paper"]], np.mean(one.values) - one.entry["value"]) for one in numbers]
+    found = [(chapters[one.entry["paper"]], np.mean(one.values) - one.entry["value"])
+             for one in numbers if one.values and "percent" in one.entry["metric"]]  # fmt: skip
     if not found:
         return None
     frame = pd.DataFrame(found, columns=["paper", "points"])
@@ -205,8 +201,9 @@ def families(curves: Mapping[str, pd.DataFrame], y: str) -> Figure:
     """
     means = {label: frame.groupby("round")[y].mean().dropna() for label, frame in curves.items()}
     groups: dict[str, list[str]] = {}
-    for label in curves:
-        groups.setdefault(family(label, curves), []).append(label)
+    for label in curves:  # is named by what stands before the last comma, unless others go on where it ends
+        whole = any(other.startswith(f"{label}, ") for other in curves)
+        groups.setdefault(label if whole else label.rpartition(", ")[0] or label, []).append(label)
     figure, panels = canvas.panels(len(groups), 2.4)
     for axes, (name, own) in zip(panels, groups.items(), strict=True):
         for line in means.values():
@@ -227,12 +224,6 @@ def families(curves: Mapping[str, pd.DataFrame], y: str) -> Figure:
         axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
     canvas.label_outer(panels, "round", y)
     return figure
-
-
-def family(label: str, labels: Mapping) -> str:
-    """Name the method of a curve: what stands before the last comma, unless other labels go on where it ends."""
-    whole = any(other.startswith(f"{label}, ") for other in labels)
-    return label if whole else label.rpartition(", ")[0] or label
 
 
 def learning(curves: Mapping[str, pd.DataFrame], y: str) -> Drawn:

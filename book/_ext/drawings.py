@@ -1,4 +1,9 @@
-"""Drawings that stand in the page itself, as HTML or SVG, while Sphinx builds the book (an extension)."""
+"""Drawings that stand in the page itself, as HTML or SVG, while Sphinx builds the book (an extension).
+
+A diagram shows one round of a method: who does what, and what travels. It is a list of steps (``diagrams.yaml``),
+which ``drawings.css`` sets out: with room, in two lanes, server above, clients below, time to the right; on a phone
+downwards. A test runs every method and compares what it sends with what its diagram names.
+"""
 
 from pathlib import Path
 
@@ -21,6 +26,24 @@ def icons() -> dict[str, dict[str, str]]:
 def render(template: str, /, **values) -> str:
     """Fill the template ``book/_ext/html/NAME.html``."""
     return TEMPLATES.get_template(f"{template}.html").render(values)
+
+
+def figure(caption: str, name: str, html: str) -> str:
+    """Write the Markdown that shows a drawing as a numbered figure with its caption."""
+    return f"```{{drawing}} {caption}\n:name: {name}\n\n{html}\n```\n"
+
+
+def diagrams() -> dict[str, dict]:
+    """Load what the diagrams show, by name."""
+    return strict.read(places.BOOK / "diagrams.yaml")
+
+
+def diagram(spec: dict) -> str:
+    """Write a diagram; a card spreads over the next column where the other lane acts there, in the same part."""
+    steps = spec["steps"]
+    spread = [step["who"] != after["who"] and step.get("once") == after.get("once")
+              for step, after in zip(steps, [*steps[1:], steps[-1]], strict=True)]  # fmt: skip
+    return render("diagram", title=spec["title"], steps=steps, spread=spread, **icons())
 
 
 class Drawing(SphinxDirective):

@@ -4,10 +4,12 @@ from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
 
+import drawings
 import pandas as pd
+import scores
 
 from cflkit.workbook.claims import ledger, schema, verdicts
-from cflkit.workbook.claims.verdicts import FAILED, HELD, OPEN, WORDS, Finding, Verdict
+from cflkit.workbook.claims.verdicts import FAILED, HELD, OPEN, Finding, Verdict
 
 CHAPTERS = {"mdicfl": "MD-ICFL", "fesem": "FeSEM", "stocfl": "StoCFL", "lcfed": "LCFed", "fedcg": "FedCG"}
 # A word's class in book.css, and its sign: colour alone tells nothing.
@@ -17,13 +19,7 @@ KINDS = {"print": "By the papers' own numbers", "arithmetic": "By counting", "ou
 
 def bar(paper: str, folder: Path) -> str:
     """Draw a paper's claims as a stacked bar of words and numbers, with a title for those who hear it."""
-    found = verdicts.tally(folder)[paper]
-    told = ", ".join(f"{found[word]} {word}" for word in WORDS)
-    pieces = "".join(
-        f'<span class="cfl-piece cfl-{SIGNS[word][0]}" style="flex-grow: {found[word]}">{found[word]} {word}</span>'
-        for word in WORDS if found[word]
-    )  # fmt: skip
-    return f'<div class="cfl-bar" role="img" aria-label="Claims of {CHAPTERS[paper]}: {told}">{pieces}</div>'
+    return drawings.render("bar", paper=CHAPTERS[paper], found=verdicts.tally(folder)[paper], signs=SIGNS)
 
 
 def lines(papers: Sequence[str], folder: Path, kind: str | None = None) -> Iterator[list[str]]:
@@ -42,7 +38,7 @@ def explained(paper: str, folder: Path) -> Iterator[list[str]]:
     for claim, verdict in sorted(every, key=lambda one: order.index(one[0].get("kind"))):
         runs = {(r["protocol"], f"{r['label']}-s{r['seed']}") for one in verdict.findings for r in one.runs}
         behind = [f"{of}: {', '.join(sorted(run for at, run in runs if at == of))}" for of in sorted(dict(runs))]
-        since = f"rule of {claim.get('since', schema.rules_since())}"
+        since = f"rule of {schema.since(claim)}"
         told = [verdict.reason, *(part(finding) for finding in verdict.findings), *behind, since]
         shown = "".join(f'<span class="cfl-line">{line}</span>' for line in told if line)
         says = f'<span id="claim-{claim["id"]}"></span>{quoted(claim)}'
@@ -70,7 +66,9 @@ def decided(claim: dict, verdict: Verdict) -> str:
 
 def part(finding: Finding) -> str:
     """Say one comparison of a claim in a line."""
-    against = f"against `{finding.b.partition('/')[2]}`" if finding.b else ""
+    _, label, metric = schema.split(finding.b)
+    scored = f", {scores.words(metric)}" if metric != schema.split(finding.a)[2] else ""
+    against = f"against `{label}`{scored}" if finding.b else ""
     bound = f"(boundary {finding.boundary:g})" if finding.boundary else ""
     said = " ".join(filter(None, [estimate(finding), against, bound, finding.word]))
     return ": ".join(filter(None, [finding.what, said, finding.reason]))
@@ -87,12 +85,9 @@ def estimate(finding: Finding) -> str:
 
 def newer(folder: Path) -> tuple[int, int]:
     """Count claims whose rule is no older than a run that it judges, and all claims that runs judge."""
-    dates = []
-    for paper in CHAPTERS:
-        for claim, verdict in verdicts.verdicts(paper, folder):
-            since = schema.since(claim).isoformat()
-            runs = [run["provenance"]["date"] for finding in verdict.findings for run in finding.runs]
-            dates += [min(runs) <= since] if runs else []
+    every = [(schema.since(claim).isoformat(), [run for finding in verdict.findings for run in finding.runs])
+             for paper in CHAPTERS for claim, verdict in verdicts.verdicts(paper, folder)]  # fmt: skip
+    dates = [min(run["provenance"]["date"] for run in runs) <= since for since, runs in every if runs]
     return sum(dates), len(dates)
 
 

@@ -27,14 +27,10 @@ SHOWN = 12  # rows of a table, until a reader asks for more
 
 def tables(folder: Path = records.FOLDER) -> dict[str, list[ledger.Row]]:
     """Rows that have runs, of every table of scores in percent, by the table's name."""
-    found = {}
     with results.unchanged():
-        for name, spec in ledger.tables().items():
-            if spec["metric"] not in results.PLAIN:
-                rows = [row for row in ledger.rows(name, folder) if row.measured]
-                if rows := [row for row in rows if row.measured.values(row.metric)]:
-                    found[name] = rows
-    return found
+        found = {name: [row for row in ledger.rows(name, folder) if row.values]
+                 for name, spec in ledger.tables().items() if spec["metric"] not in results.PLAIN}  # fmt: skip
+    return {name: rows for name, rows in found.items() if rows}
 
 
 def data(name: str, rows: list[ledger.Row]) -> dict:
@@ -98,8 +94,8 @@ def write(app, error: Exception | None) -> None:
         folder = Path(app.outdir, FOLDER)
         places.need_folder("explorer", folder)
         for name, rows in tables().items():
-            with places.atomic_write(folder / f"{name}.js") as part:
-                part.write_text(f"explorer.take({json.dumps(data(name, rows), separators=(',', ':'))})\n", "utf-8")
+            numbers = json.dumps(data(name, rows), separators=(",", ":"))
+            places.write(folder / f"{name}.js", f"explorer.take({numbers})\n")
 
 
 def setup(app) -> dict:

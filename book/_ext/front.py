@@ -55,10 +55,7 @@ class Lead:
 def leads() -> dict[str, Lead]:
     """The main lead of each paper, in the order of ``book/leads.yaml``; as the ledger's finding, where it has one.
 
-    Raises
-    ------
-    ValueError
-        If a printed number or a record is missing.
+    A printed number or a record that is missing is refused.
     """
     found = {}
     for paper, entry in strict.read(FILE).items():
@@ -108,15 +105,11 @@ class Picture(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """Return the figure."""
-        html = self.leads() if self.name == "leads" else self.sorting()
+        html = drawing(leads()) + drawing(leads(), slim=True) if self.name == "leads" else self.sorting()
         caption, problems = self.parse_inline(" ".join(self.content))
         return [nodes.raw("", f'<figure class="{self.name}">{html}<figcaption>', format="html"),
                 nodes.paragraph("", "", *caption), nodes.raw("", "</figcaption></figure>", format="html"),
                 *problems]  # fmt: skip
-
-    def leads(self) -> str:
-        """Draw the leads, for a page and for a phone."""
-        return drawing(leads()) + drawing(leads(), slim=True)
 
     def sorting(self) -> str:
         """Draw the clients, with the accuracy of one model for all and of one a group."""
@@ -142,5 +135,4 @@ def setup(app) -> dict:
 
 if __name__ == "__main__":
     picture = drawing(leads()).replace("<rect", f"<style>{STYLE.read_text('utf-8')}</style><rect", 1)
-    with places.atomic_write(Path(sys.argv[1])) as part:
-        part.write_text(picture + "\n", "utf-8")
+    places.write(Path(sys.argv[1]), picture + "\n")

@@ -10,21 +10,23 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import product
 from pathlib import Path
 
 import charts
-import diagrams
+import drawings
 import evidence
 import jinja2
 import numpy as np
 import pandas as pd
 import pictures
+import scores
 import status
 import steps
 from evidence import CHAPTERS
 from PIL import Image
 
-from cflkit.workbook import places
+from cflkit.workbook import places, strict
 from cflkit.workbook.chapters import notebooks
 from cflkit.workbook.claims import comparison, ledger, papers, schema, verdicts
 from cflkit.workbook.claims.ledger import Row
@@ -52,54 +54,38 @@ def write(folder: Path = records.FOLDER, out: Path = OUT, benchmarks: Path = BEN
     rest = "common_tables", "shifts", "shifts_tables", "ledger", "performance", "status", "cite"
     pages |= {name: (f"{name}.md.jinja", "ours") for name in rest}
     with results.unchanged():
-        _write(out / "printed_numbers.csv", evidence.numbers_csv(ledger.coverage(folder)))
+        places.write(out / "printed_numbers.csv", evidence.numbers_csv(ledger.coverage(folder)))
         for name, (template, paper) in pages.items():
-            own = [f"{name}.md.jinja", template]  # a paper may have a template of its own
-            _write(out / f"{name}.md", typeset(templates.select_template(own).render(paper=paper)))
+            places.write(out / f"{name}.md", typeset(templates.get_template(template).render(paper=paper)))
     for path in notebooks.chapters():
-        _write(out / f"{path.stem}_time.md", status.told(path))
-    for name in diagrams.described():
-        _write(out / f"{name}_diagram.md", diagrams.drawing(name))
+        places.write(out / f"{path.stem}_time.md", status.told(path))
+    for name, spec in drawings.diagrams().items():
+        drawn = drawings.figure(spec["caption"], spec["label"], drawings.diagram(spec))
+        places.write(out / f"{name}_diagram.md", drawn)
     for name, picture in pictures.PICTURES.items():
-        _write(out / f"{name}_steps.md", steps.drawing(name, picture()))
+        places.write(out / f"{name}_steps.md", steps.drawing(name, picture()))
 
 
 def environment(folder: Path, out: Path, benchmarks: Path = BENCHMARKS) -> jinja2.Environment:
     """Make the templates of the book, with all that they may call."""
-    templates = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
+    templates = jinja2.Environment(loader=jinja2.FileSystemLoader(TEMPLATES), undefined=jinja2.StrictUndefined,
+                                   trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True)  # fmt: skip
     templates.filters["cell"] = cell
     of_folder: list[Callable] = [
-        clusters, made, compared_rows, covered, deciding, domains, doses, first, found_groups, numbers,
-        settings, states, stored, tables, tried, tuned, unrun, evidence.bar, evidence.explained,
-        evidence.lines, evidence.newer, status.runs, status.repeated, ledger.problems, ledger.totals, measured,
+        clusters, made, compared_rows, covered, deciding, domains, doses, first, found_groups, settings, states,
+        stored, tables, tried, tuned, unrun, evidence.bar, evidence.explained, evidence.lines, evidence.newer,
+        status.runs, status.repeated, ledger.coverage, ledger.problems, ledger.totals,
     ]  # fmt: skip
     templates.globals |= {call.__name__: partial(call, folder=folder) for call in of_folder}
-    own = [cards, grid, listed, released, status.built, status.citation, status.compared]
+    own = [cards, grid, listed, released, status.built, status.compared]
     templates.globals |= {call.__name__: call for call in own}
     templates.globals |= {
-        "benchmarks": partial(measurements, folder=benchmarks),
-        "chapters": CHAPTERS,
-        "charts": charts,
-        "corrections": schema.corrections,
-        "dose_shifts": [comparison.SHIFTS[shift] for shift in TRIED],
-        "left_out": schema.left_out,
-        "image": partial(image, out=out),
-        "kinds": evidence.KINDS,
-        "missing": MISSING,
-        "printed": papers.printed,
-    }
+        "benchmarks": partial(measurements, folder=benchmarks), "chapters": CHAPTERS, "charts": charts,
+        "citation": partial(strict.read, places.ROOT / "CITATION.cff"), "corrections": schema.corrections,
+        "dose_shifts": [comparison.SHIFTS[shift] for shift in TRIED], "left_out": schema.left_out,
+        "image": partial(image, out=out), "kinds": evidence.KINDS, "missing": MISSING, "printed": papers.printed,
+    }  # fmt: skip
     return templates
-
-
-def _write(path: Path, text: str) -> None:
-    with places.atomic_write(path) as part:
-        part.write_text(text, "utf-8")
 
 
 def typeset(text: str) -> str:
@@ -112,9 +98,11 @@ def image(name: str, drawn: charts.Drawn, caption: str, out: Path) -> str:
     if drawn is None:
         return f"{MISSING.capitalize()}.\n"
     figure, alt = drawn
+    figure.savefig(pixels := io.BytesIO(), format="rgba", dpi=150)
+    size = [int(inches * 150) for inches in figure.get_size_inches()]
     with places.atomic_write(out / f"{name}.png") as part:
-        figure.savefig(pixels := io.BytesIO(), dpi=150, pil_kwargs={"compress_level": 1})
-        Image.open(pixels).convert("RGB").quantize(256).save(part, "PNG", dpi=(150, 150))  # half as large
+        whole = Image.frombytes("RGBA", size, pixels.getvalue()).convert("RGB")
+        whole.quantize(256).save(part, "PNG", dpi=(150, 150))  # half as large
     label = f"fig-{name.replace('_', '-')}"
     width = 105 * figure.get_figwidth()  # pixels that make the letters as high as those of the text
     options = f":name: {label}\n:alt: {alt}\n:width: {width:.0f}px"
@@ -138,7 +126,7 @@ def cards(header: Sequence[str], rows: Iterable[Sequence]) -> str:
 
 def listed(entries: Iterable[dict], keys: Sequence[str]) -> list[list]:
     """Give entries of a file as rows of a table."""
-    return [[CHAPTERS.get(entry[key], entry[key]) for key in keys] for entry in entries]
+    return [[CHAPTERS.get(entry.get(key), entry.get(key)) for key in keys] for entry in entries]
 
 
 def cell(value) -> str:
@@ -154,15 +142,8 @@ def measurements(kind: str, folder: Path = BENCHMARKS) -> list[dict]:
 
 
 def stored(name: str, folder: Path) -> dict:
-    """Load what a script of ``book/measure`` left beside the run records; nothing where it is not there."""
-    blank = {"rows": [], "correlation": {}, "accuracy": float("nan"), "tested": MISSING, "pictures": MISSING}
-    made = {"provenance": {"date": MISSING, "commit": MISSING}}
-    return json.loads((folder / name).read_text()) if (folder / name).exists() else blank | made
-
-
-def numbers(folder: Path) -> list[ledger.Coverage]:
-    """Give what became of every printed accuracy that was measured."""
-    return [one for one in ledger.coverage(folder) if one.values and "percent" in one.entry["metric"]]
+    """Load what a script of ``book/measure`` left beside the run records."""
+    return json.loads((folder / name).read_text("utf-8"))
 
 
 def covered(folder: Path) -> Iterator[list]:
@@ -170,10 +151,9 @@ def covered(folder: Path) -> Iterator[list]:
     every = ledger.coverage(folder)
     for paper, title in CHAPTERS.items():
         mine = [one for one in every if one.entry["paper"] == paper]
-        states = [one.state for one in mine]
+        measured, can, cannot = (sum(one.state == state for one in mine) for state in ledger.STATES)
         firm, early = sum(one.firm for one in mine), sum(one.early for one in mine)
-        yield [title, len(mine), states.count(ledger.MEASURED), firm, early, states.count(ledger.RUNNABLE),
-               states.count(ledger.NOT_RUN)]  # fmt: skip
+        yield [title, len(mine), measured, firm, early, can, cannot]
 
 
 def states(folder: Path) -> Iterator[tuple[str, ...]]:
@@ -208,71 +188,57 @@ def made(paper: str, begins: str = "", *, folder: Path) -> Iterator[list[str]]:
 
 def _table(name: str, spec: dict, rows: list[Row], folder: Path) -> dict:
     protocol = protocols.protocols()[spec["protocol"]]
-    runs = list({id(run): run for row in rows if row.measured for run in row.measured.runs}.values())
+    runs = {id(run): run for row in rows for run in row.measured.runs}
     few = any(len(row.measured.runs) < spec["seeds"] for row in rows if row.measured)
     early = verdicts.set_up(spec["protocol"], folder) if runs else ""
     said = [f"**Too early**: {early}." * bool(early),
             f"**Not complete**: not all of the {spec['seeds']} planned seeds have run." * few, spec.get("note", "")]
     return {
-        "name": name,
-        "spec": spec,
+        "name": name, "spec": spec, "grid": _grid(spec, rows), "runs": runs,
         "changes": name.endswith("-why"),  # one thing of another table's rows
         "dose": name.startswith("dose-"),  # a cell of the benchmark of shifts
         "note": " ".join(filter(None, said)),
-        "grid": _grid(spec, rows),
-        "runs": runs,
         "assumed": [*protocol["assumed"], f"These settings have stood since {protocol['since']}."],
         "search": grid(["tried on a baseline before", "method", "seed", "accuracy [%] at round"],
                        _search(protocol.get("search", [])), none=""),
         "trace": list(_trace(rows)),
         "curves": partial(_curves, rows if len(runs) > 1 and spec["metric"] == "accuracy" else []),
-    }
+    }  # fmt: skip
 
 
 def _grid(spec: dict, rows: Sequence[Row]) -> str:
     """Set a table's measured numbers beside the printed ones; a column that nothing fills is left out."""
-    lines = [_line(row, spec) for row in rows]
-    frame = pd.DataFrame(lines, index=[row.name for row in rows]).fillna("–")
-    if all(row.printed is None for row in rows) and not frame["beside print"].any():  # nor has one diverged
-        frame = frame.drop(columns=["printed", "beside print", "difference"])
-    if "own label mix" in frame and (frame["own label mix"] == "–").all():
-        frame = frame.drop(columns="own label mix")
+    frame = pd.DataFrame([_line(row, spec) for row in rows], index=[row.name for row in rows]).fillna("–")
+    frame = frame.loc[:, ~frame.isin(["–", ""]).all()]
     return grid(["method", *frame.columns], frame.reset_index().to_numpy())
 
 
 def _line(row: Row, spec: dict) -> dict[str, str]:
-    """Give a row's cells by column."""
-    values = list(row.values.values())
+    values, model = list(row.values.values()), "personal_" * row.metric.startswith("personal_")
     gap = [value - row.printed for value in values] if row.printed is not None else []
     beside = verdicts.agreement(values, row.printed, spec["tolerance"]) if gap else ""
-    if values and any(run["final"].get("diverged") for run in row.measured.runs):
-        beside = "diverged"
-    line = {
-        "printed": "–" if row.printed is None else f"{row.printed:.2f}",
-        "measured": number(values) if values else MISSING,
-        "beside print": beside,
-        "difference": number(gap, sign=True) if gap else "–",
-        "own label mix": "–",
-    }
-    model = "personal_" if row.metric.startswith("personal_") else ""  # of whichever model the row scores
-    others = {metric.replace("ari", "ARI"): model + metric for metric in spec.get("also", [])}
+    others = {scores.words(metric): model + metric for metric in spec.get("also", [])}  # of the same model
     if row.metric.endswith("accuracy"):
         others["own label mix"] = row.metric.replace("accuracy", "own_accuracy")
-    for title, metric in others.items():
-        found = row.measured.percent(metric) if values else []
-        line[title] = number(found) if found else "–"
-    size = (str(len(values)), str(row.measured.runs[0]["config"]["rounds"])) if values else ("–", "–")
-    return line | dict(zip(("seeds", "rounds"), size, strict=True))
+    found = {title: row.measured.percent(metric) if values else [] for title, metric in others.items()}
+    return {
+        "printed": "–" if row.printed is None else f"{row.printed:.2f}",
+        "measured": number(values) if values else MISSING,
+        "beside print": "diverged" if values and any(map(results.diverged, row.measured.runs)) else beside,
+        "difference": number(gap, sign=True) if gap else "–",
+        "own label mix": "–",
+        **{title: number(each) if each else "–" for title, each in found.items()},
+        "seeds": str(len(values)) if values else "–",
+        "rounds": str(row.measured.runs[0]["config"]["rounds"]) if values else "–",
+    }
 
 
 def _trace(rows: Sequence[Row]) -> Iterator[tuple[str, ...]]:
-    """Give every seed's number with its run record."""
     for row in rows:
-        runs = row.measured.runs if row.measured else []
-        files = {run["seed"]: f"results/{run['protocol']}/{records.name(run)}.json" for run in runs}
+        files = {run["seed"]: f"results/{run['protocol']}/{records.name(run)}.json" for run in row.measured.runs}
         linked = [f"{seed}: {{download}}`{value:.2f} <{files[seed]}>`" for seed, value in row.values.items()]
         if linked:
-            yield row.name, f"`{row.label}`, `{row.metric}`", ", ".join(linked)
+            yield row.name, f"`{row.label}`, {scores.words(row.metric)} (`{row.metric}`)", ", ".join(linked)
 
 
 def _search(search: Sequence[dict]) -> Iterator[tuple]:
@@ -303,15 +269,13 @@ def deciding(paper: str, folder: Path) -> tuple[str, list[Row]]:
 
     It is the table of accuracy with most seeds beside print. If no claim is about it, all printed rows decide.
     """
-    found = []
-    for name, spec in schema.tables().items():
-        if spec["paper"] == paper and spec["metric"].startswith("accuracy"):
-            rows = [row for row in ledger.rows(name, folder) if row.values]
-            if sum(row.printed is not None for row in rows) > 1:
-                found.append((max(len(row.values) for row in rows), spec, rows))
+    found = [(spec, [row for row in ledger.rows(name, folder) if row.values])
+             for name, spec in schema.tables().items()
+             if spec["paper"] == paper and spec["metric"].startswith("accuracy")]  # fmt: skip
+    found = [one for one in found if sum(row.printed is not None for row in one[1]) > 1]
     if not found:
         return "", []
-    _, spec, rows = max(found, key=lambda one: one[0])
+    spec, rows = max(found, key=lambda one: max(len(row.values) for row in one[1]))
     (claim,) = (claim for claim in schema.claims()[paper] if claim.get("main"))
     asked = {schema.split(name)[:2] for name in schema.cells(claim)}
     decide = [row for row in rows if (spec["protocol"], row.label) in asked]
@@ -349,18 +313,16 @@ def compared_rows(table: str, folder: Path) -> Iterator[list[str]]:
         apart = row.name.startswith("FeSEM") or row.name == "FedSGD" or "equal passes" in row.name
         if row.measured and row.printed and not apart:
             four = "FeSEM(4)" if row.name == "Robust(TKM)" else "FeSEM(4), 59 rounds"
-            scores = (f"{table}{end}" for end in ("", "-macro", "-micro-f1", "-macro-f1"))
-            yield [row.name, four, *(_gap(scored, four, row.name, folder) for scored in scores)]
-
-
-def _gap(table: str, one: str, other: str, folder: Path) -> str:
-    """Say how far one row lies above another in points, "–" if the seeds do not tell; "" without a seed of both."""
-    rows = {row.name: row for row in ledger.rows(table, folder)}
-    protocol = schema.tables()[table]["protocol"]
-    found = verdicts.compare(*(f"{protocol}/{rows[n].label}/{rows[n].metric}" for n in (one, other)), folder)
-    low, high = found.ends()
-    level = "–" if low <= 0 <= high else f"{abs(found.mean):.2f} {'above' if found.mean > 0 else 'below'}"
-    return level if found.n else ""
+            line = [row.name, four]
+            for scored in (f"{table}{end}" for end in ("", "-macro", "-micro-f1", "-macro-f1")):
+                rows = {row.name: row for row in ledger.rows(scored, folder)}
+                protocol = schema.tables()[scored]["protocol"]
+                cells = (f"{protocol}/{rows[n].label}/{rows[n].metric}" for n in (four, row.name))
+                gap = verdicts.compare(*cells, folder)
+                low, high = gap.ends()
+                told = "–" if low <= 0 <= high else f"{abs(gap.mean):.2f} {'above' if gap.mean > 0 else 'below'}"
+                line.append(told if gap.n else "")
+            yield line
 
 
 def released(rows: Sequence[dict]) -> Iterator[list[str]]:
@@ -401,11 +363,10 @@ def found_groups(folder: Path) -> Iterator[list]:
 def doses(folder: Path) -> dict[str, dict[str, dict]]:
     """Give the leads over fine-tuned FedAvg by row of the benchmark's picture, by shift and by method."""
     found: dict[str, dict[str, dict]] = {}
-    for data in comparison.DATA:
-        for shift, title in comparison.SHIFTS.items():
-            for method, gaps in comparison.leads(data, shift, folder).items():
-                row = f"{data}, more methods" if method in comparison.LATER else data
-                found.setdefault(row, {}).setdefault(title, {})[method] = gaps
+    for data, (shift, title) in product(comparison.DATA, comparison.SHIFTS.items()):
+        for method, gaps in comparison.leads(data, shift, folder).items():
+            row = f"{data}, more methods" if method in comparison.LATER else data
+            found.setdefault(row, {}).setdefault(title, {})[method] = gaps
     return found
 
 
@@ -424,13 +385,12 @@ def tried(data: str, folder: Path) -> Iterator[list[str]]:
 
 def unrun(folder: Path) -> Iterator[list[str]]:
     """Count the benchmark's runs by data set and shift, and what the others cost."""
-    for data in comparison.DATA:
-        for shift, title in comparison.SHIFTS.items():
-            if names := comparison.doses(data, shift).values():
-                lacking = [run for name in names for run in ledger.missing(name, folder=folder)]
-                had = sum(len(ledger.recorded(name, folder=folder)) for name in names)
-                hours = sum(run.minutes for run in lacking) / 60
-                yield [f"{data}, {title}", f"{had} of {had + len(lacking)}", f"{hours:.1f}"]
+    for data, (shift, title) in product(comparison.DATA, comparison.SHIFTS.items()):
+        if names := comparison.doses(data, shift).values():
+            lacking = [run for name in names for run in ledger.missing(name, folder=folder)]
+            had = sum(len(ledger.recorded(name, folder=folder)) for name in names)
+            hours = sum(run.minutes for run in lacking) / 60
+            yield [f"{data}, {title}", f"{had} of {had + len(lacking)}", f"{hours:.1f}"]
 
 
 def tuned(protocol: str, folder: Path) -> Iterator[list[str]]:

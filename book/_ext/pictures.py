@@ -5,8 +5,7 @@ import math
 from collections import Counter
 
 import numpy as np
-from panel import Panel
-from steps import Frame, Steps
+from steps import Frame, Panel, Steps
 
 from cflkit.workbook import places
 
@@ -32,7 +31,6 @@ def stocfl() -> Steps:
 
 
 def _threshold(frame: dict, history: dict) -> Frame:
-    """Draw the fingerprints and both learning curves of one threshold."""
     points, assign = history["points"], frame["assign"]
     prints = Panel("Fingerprints", span([x for x, _ in points]), span([y for _, y in points]), 300, 220)
     members = Counter(assign)
@@ -59,7 +57,6 @@ def _threshold(frame: dict, history: dict) -> Frame:
 
 
 def _curves(title: str, scores: dict) -> Panel:
-    """Draw the learning curves of cluster models and global model."""
     last = len(scores["accuracy"]) - 1
     panel = Panel(title, (0, last), (0, 1), 155, 220, "round", [(0, "0"), (last, str(last))], PERCENT)
     panel.line(list(enumerate(scores["global_accuracy"])), "dashed")
@@ -78,7 +75,6 @@ def fesem() -> Steps:
 
 
 def _walk(rounds: list[dict], t: int, one: int) -> Frame:
-    """Draw one round of every client, one of them in bold, and how well the clusters agree with the truth."""
     row, x, y = rounds[t], (-1.3, 2.3), (-0.25, 4.0)
     panel = Panel("One round of training", x, y, 340, 270, xticks=[(0, "own"), (0.5, "halfway"), (1, "rival")])
     panel.line([(0.5, y[0]), (0.5, y[1])], "dashed")
@@ -111,7 +107,6 @@ def foundations() -> Steps:
 
 
 def _mix(rows: list[dict], now: int) -> Frame:
-    """Draw the clients' labels at one concentration, and both accuracies over all of them."""
     counts, alphas = rows[now]["counts"], [row["alpha"] for row in rows]
     clients, labels = len(counts), len(counts[0])
     mix = Panel("Labels of 16 clients", (-0.7, clients - 0.3), (labels - 0.3, -0.7), 340, 250, "client",
@@ -151,7 +146,6 @@ def mdicfl() -> Steps:
 
 
 def _search(frames: list[dict], now: int) -> Frame:
-    """Draw the samples after some steps."""
     frame = frames[now]
     own, other = 100 * frame["own"], 100 * frame["other"]
     count = f"After {frame['step']} step{'s' * (frame['step'] > 1)} of descent on the pixels"
@@ -177,7 +171,6 @@ def _tiles(title: str, rows: list[str]) -> Panel:
 
 
 def _sure(frames: list[dict], now: dict) -> Panel:
-    """Draw how sure models are of the samples, over the steps of the search."""
     panel = Panel("Sure of the class [%]", (0, len(frames) - 1), (0, 1.1), 250, 190, "step",
                   [(k, str(f["step"])) for k, f in enumerate(frames) if k % 2 == 0], PERCENT[::2])  # fmt: skip
     lines = [[(k, f[name]) for k, f in enumerate(frames)] for name in ("own", "other")]
@@ -194,7 +187,6 @@ def lcfed() -> Steps:
 
 
 def _surface(history: dict, name: str, now: int) -> Frame:
-    """Draw the accuracy for every pair of pulls after some rounds."""
     pulls, grids = history["pulls"], history[name]
     every = [value for grid in grids for row in grid for value in row]
     n, low, high = len(pulls), min(every), max(every)
@@ -228,7 +220,6 @@ def fedcg() -> Steps:
 
 
 def _domains(rounds: list[list[list[int]]], now: int) -> Frame:
-    """Draw where the teacher puts the images of every rotation."""
     found = rounds[now]
     panel = Panel("Images by rotation and domain", (-0.5, 3.5), (3.5, -0.5), 300, 230, "domain",
                   [(d, "ABCD"[d]) for d in range(4)], [(r, f"{90 * r}°") for r in range(4)], bare=True)  # fmt: skip

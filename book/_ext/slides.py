@@ -35,5 +35,4 @@ def deck(page: str) -> str:
 if __name__ == "__main__":
     built = PAGES / f"{sys.argv[1]}.html"
     require(built.exists(), "page", built.stem, "one of the built book: run `make book` first")
-    with places.atomic_write(built.with_name(f"{built.stem}_slides.html")) as file:
-        file.write_text(deck(built.read_text("utf-8")), "utf-8")
+    places.write(built.with_name(f"{built.stem}_slides.html"), deck(built.read_text("utf-8")))

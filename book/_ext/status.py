@@ -6,9 +6,6 @@ from collections.abc import Iterator
 from importlib import metadata
 from pathlib import Path
 
-import yaml
-
-from cflkit.workbook import places
 from cflkit.workbook.chapters import notebooks, proof
 from cflkit.workbook.claims.measured import measured
 from cflkit.workbook.runs import protocols, records
@@ -90,8 +87,3 @@ def repeated(folder: Path) -> Iterator[tuple[str, str, str, str, str, str]]:
         pairs = [note["apart"].get(name, (0, 0)) for name in ("accuracy", "personal_accuracy")]
         apart = 100 * max(abs(a - b) for a, b in pairs)  # the served or the clients' own models, in the last round
         yield f"`{first['protocol']}`", f"{first['label']}, seed {first['seed']}", *days, rounds, f"{apart:.2f}"
-
-
-def citation() -> dict:
-    """Read how to cite the project, as ``CITATION.cff`` says it."""
-    return yaml.safe_load((places.ROOT / "CITATION.cff").read_text("utf-8"))

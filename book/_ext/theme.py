@@ -62,12 +62,9 @@ def sized(html: str, folder: Path) -> str:
 def launch(app, config) -> None:
     """Offer Binder, Colab and the source where ``BOOK_REPOSITORY`` names the repository (event "config-inited")."""
     if url := os.environ.get("BOOK_REPOSITORY"):
-        config.html_theme_options = config.html_theme_options | {
-            "repository_url": url,
-            "repository_branch": "main",
-            "use_repository_button": True,
-            "launch_buttons": {"binderhub_url": "https://mybinder.org", "colab_url": "https://colab.research.google.com"},
-        }
+        hubs = {"binderhub_url": "https://mybinder.org", "colab_url": "https://colab.research.google.com"}
+        more = {"repository_url": url, "repository_branch": "main", "use_repository_button": True}
+        config.html_theme_options = config.html_theme_options | more | {"launch_buttons": hubs}
 
 
 class Stored(ReferenceRole):

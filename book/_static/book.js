@@ -12,6 +12,11 @@ addEventListener("afterprint", () => {
   document.documentElement.dataset.theme = theme
 })
 
+// Pictures further down may wait until the page is there, but not longer: paper has all of them.
+addEventListener("load", () =>
+  document.querySelectorAll("img[loading=lazy]").forEach((picture) => (picture.loading = "eager")),
+)
+
 // What scrolls sideways fades at the side where it goes on.
 const cue = (box) => {
   const scrolls = () => getComputedStyle(box).overflowX !== "visible"

@@ -1,7 +1,7 @@
 """What the playground has from cflkit: its digits, and whole runs for the test that compares the two.
 
-``make playground`` writes the digits to ``book/_static/playground/digits.js`` and the pictures for pages without
-JavaScript, which Node draws.
+``make playground`` writes the digits to ``book/_static/playground/digits.js`` and the rounds that pages show
+before their scripts run, which Node draws.
 """
 
 import json
@@ -121,7 +121,7 @@ def export(method: str, domains: str, alpha: float | None, share: float, rounds:
 
 
 def main() -> None:
-    """Write the digits, and let Node draw the pictures."""
+    """Write the digits, and let Node draw the rounds."""
     with places.atomic_write(STATIC / "digits.js") as part:
         part.write_text(script(), "utf-8")
     subprocess.run(["node", Path(__file__).with_name("playground_still.js")], check=True)

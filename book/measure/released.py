@@ -65,7 +65,7 @@ def write(folder: Path = records.FOLDER) -> Path:
     places.need_folder("out", folder)
     rows, kept = [], places.RUNS / "released"
     for seed in SEEDS:
-        simulation = protocols.simulation(PROTOCOL, LABEL, seed=seed, checkpoint=kept / f"{LABEL}-s{seed}")
+        simulation = protocols.plan(PROTOCOL, LABEL, seed).simulation(checkpoint=kept / f"{LABEL}-s{seed}")
         rows.append({"seed": seed} | both_scores(simulation, simulation.run()))
     stored = {"protocol": PROTOCOL, "label": LABEL, "rows": rows, "provenance": records.provenance()}
     with places.atomic_write(folder / FILE) as part:

@@ -8,7 +8,7 @@ import torch
 from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
-from cflkit.checks import Count, Range, Weight, require
+from cflkit.checks import Count, Range, Weight
 from cflkit.engine.rows import Dense, Part, Pick, Rows
 from cflkit.engine.sgd import Prox
 from cflkit.methods.base import Method, one_for_all
@@ -100,7 +100,7 @@ class StoCFL(Method):
         if self.members == "all":  # line 10
             group = merged(prints.gram(), self.tau, self.merge)  # lines 11-14
         else:  # only the clusters of this round's clients have a representation, and may merge
-            server = server | {"cache": self._cached(server, new, prints.dense()[old:])}
+            server = server | {"cache": server["cache"].index_put((new,), prints.dense()[old:])}
             touched, position = assign[clients].unique(return_inverse=True)
             represent = Rows([server["cache"][clients]]).sum_by(position, len(touched))
             group = torch.arange(n)
@@ -150,42 +150,6 @@ class StoCFL(Method):
             "theta": up["theta"].mean_by(k, len(theta), keep=theta, weights=up.sizes),  # line 21
             "trained": trained,
         }
-
-    def join(self, server: dict, clients: Tensor, net) -> dict:
-        """Let newcomers in, during training or after it (Section 4.4).
-
-        A newcomer joins the closest cluster if its cosine reaches tau, and otherwise opens one of its own that
-        starts from the closest one's model. Newcomers of one call are compared with the clusters that were there
-        before it, so their order does not matter.
-
-        Raises
-        ------
-        ValueError
-            If there is no cluster yet, or one of `clients` is in one already.
-        """
-        assign, theta, prints = server["assign"].clone(), server["theta"], server["prints"].clone()
-        require(len(theta) > 0, "clusters", len(theta), "1 or more; run a round before anybody joins")
-        known = clients[assign[clients] >= 0].tolist()
-        require(not known, "clients", known, "newcomers, which no cluster has yet")
-        psi = net.call(clients, self.extract, known={"psi": server["psi"]})["psi"]
-        closest = torch.cat([alike(part, server["prints"]) for part in psi.parts]).max(1)
-        for client, own, k, cosine in zip(clients.tolist(), psi, closest.indices, closest.values, strict=True):
-            if cosine >= self.tau:
-                assign[client] = k
-                prints[k] += own
-            else:
-                assign[client] = len(theta)
-                theta, prints = torch.cat([theta, theta[k][None]]), torch.cat([prints, own[None]])
-        if self.members == "sampled":
-            server = server | {"cache": self._cached(server, clients, psi.dense())}
-        return {**server, "assign": assign, "theta": theta, "prints": prints, "objective": objective(prints)}
-
-    @staticmethod
-    def _cached(server: dict, clients: Tensor, psi: Tensor) -> Tensor:
-        """Every client's own fingerprint (N, P), with those of `clients` entered."""
-        cache = server["cache"].clone()
-        cache[clients] = psi
-        return cache
 
     # ------------------------------------------------------------------ client
     def extract(self, down, memory, data, local):

@@ -1,7 +1,4 @@
-"""The console program: nine commands, their help, and their errors in one line.
-
-Whatever takes time to import is imported by the command that needs it, so that help comes at once.
-"""
+"""The console program: nine commands, each importing what it needs, so help comes at once; errors are a line."""
 
 import argparse
 import os
@@ -303,7 +300,10 @@ def _pages(options) -> None:
     sys.path.insert(0, str(places.BOOK / "_ext"))  # where all that only the book needs lies
     import pages
 
-    pages.write()
+    from cflkit.workbook.runs import results
+
+    with results.unchanged():
+        pages.write()
 
 
 # ---------------------------------------------------------------------- what --help lists

@@ -7,7 +7,8 @@ import re
 import tempfile
 import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache, wraps
 from pathlib import Path
 
 from cflkit.checks import require
@@ -19,6 +20,12 @@ RESULTS = BOOK / "results"
 RUNS = Path("runs")  # of the present folder: what was run at the console
 LONGEST = 80  # letters of a label
 DAY = 24 * 60 * 60  # seconds
+
+
+def kept(read: Callable) -> Callable:
+    """Keep what a function reads from ``book/papers``, as long as that is the folder."""
+    once = cache(lambda folder, *args: read(*args))
+    return wraps(read)(lambda *args: once(PAPERS, *args))
 
 
 def need_book() -> None:

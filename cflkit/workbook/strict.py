@@ -1,7 +1,4 @@
-"""YAML files of the book, read strictly: a misspelt key cannot silently run, or decide, something else.
-
-What nothing knows is refused in one line that names file, entry and key, with the nearest known name.
-"""
+"""YAML files of the book, read strictly: a misspelt key is refused, in a line that names file and entry."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -12,7 +9,7 @@ from typing import Any
 
 import yaml
 
-from cflkit.checks import known, parameters, require
+from cflkit.checks import accepts, declared, known, parameters, require
 
 
 class _Strict(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
@@ -39,16 +36,22 @@ def read(file: Path) -> dict:
     return data
 
 
-def keys(file: Path, needed: Mapping[str, type], more: Mapping[str, type]) -> dict:
-    """Read a file whose outermost keys are those, each with the type of its value."""
+def keys(file: Path, hints: Mapping[str, Any]) -> dict:
+    """Read a file with these outermost keys, as :func:`entry` has them."""
     data = read(file)
     with at(file.name):
-        for key in data:
-            known([*needed, *more], key, "key")
-        for key, kind in (needed | more).items():
-            require(key in data or key in more, "key", key, "there")
-            require(key not in data or isinstance(data[key], kind), key, data.get(key), f"of type {kind.__name__}")
+        entry(hints, data)
     return data
+
+
+def entry(hints: Mapping[str, Any], given: Any) -> None:
+    """Refuse what is no mapping of these keys, each with a value that its hint allows, or left out if None is."""
+    require(isinstance(given, Mapping), "entry", given, "a mapping")
+    for key in given:
+        known(hints, key, "key")
+    for key, hint in hints.items():
+        require(key in given or accepts(hint, None), key, None, "given")
+        declared(key, given.get(key), hint)
 
 
 @contextmanager
@@ -60,9 +63,8 @@ def at(*where: object) -> Iterator[None]:
         raise ValueError(f"{', '.join(map(str, where))}: {error}") from None
 
 
-def check(kind: type, given: Any) -> None:
+def check(kind: type, given: Mapping) -> None:
     """Refuse a mapping that `kind`, a checked dataclass, cannot be made of: unknown or missing keys, bad values."""
-    require(isinstance(given, Mapping), "entry", given, "a mapping")
     takes = parameters(kind)
     for key in given:
         known(takes, key, "key")

@@ -1,20 +1,24 @@
-/* Who holds which images: forty clients of 8 x 8 digits, dealt as cflkit.federation.rotated and shifted deal them. */
-"use strict";
-
+/* Who holds which images: forty clients of 8 x 8 digits, dealt as cflkit.federation.rotated and shifted deal them.
+   A digit is {x, y}: its pixels between 0 and 1, row by row, and its label. */
 playground.federation = (() => {
-  const SIDE = 8, PIXELS = 64, CLASSES = 10, SHADES = 8, CLIENTS = 40, IMAGES = 60;
-  /* A true group's images are turned by `degrees`, or its label y is read as y + shift (mod 10). */
+  const SIDE = 8, PIXELS = SIDE * SIDE, CLASSES = 10, SHADES = 8, CLIENTS = 40, IMAGES = 60;
+  const turn = (degrees) => ({ degrees, shift: 0, says: degrees ? `turned by ${degrees}°` : "upright" });
+  const rename = (shift) => ({ degrees: 0, shift, says: shift ? `label y called y + ${shift}` : "usual labels" });
+  /* A true group's images are turned by `degrees`, and its label y is read as y + shift (mod 10). */
   const DOMAINS = {
-    rotated: [0, 90, 180, 270].map((degrees) => ({ degrees, shift: 0, says: degrees ? `turned by ${degrees}°` : "upright" })),
-    shifted: [0, 3, 6, 9].map((shift) => ({ degrees: 0, shift, says: shift ? `label y called y + ${shift}` : "usual labels" })),
-    same: [{ degrees: 0, shift: 0, says: "all alike" }],
+    rotated: [0, 90, 180, 270].map(turn),
+    shifted: [0, 3, 6, 9].map(rename),
+    same: [turn(0)],
   };
 
-  /* The digits of digits.js: a letter holds two pixels of eight shades; labels in their own string. */
+  /* The digits of digits.js, where a letter holds two pixels of eight shades. */
   function unpack({ alphabet, pixels, labels, train }) {
     const codes = Array.from(pixels, (letter) => alphabet.indexOf(letter));
-    const x = Float64Array.from(codes.flatMap((code) => [code >> 3, code & 7]), (shade) => shade / (SHADES - 1));
-    return { x, y: Array.from(labels, Number), train };
+    const shades = codes.flatMap((code) => [Math.floor(code / SHADES), code % SHADES]);
+    const grey = Float64Array.from(shades, (shade) => shade / (SHADES - 1));
+    const image = (i) => grey.slice(i * PIXELS, (i + 1) * PIXELS);
+    const digits = [...labels].map((label, i) => ({ x: image(i), y: Number(label) }));
+    return { train: digits.slice(0, train), test: digits.slice(train) };
   }
 
   /* An image turned anticlockwise by right angles: numpy.rot90 `times` times. */
@@ -23,34 +27,25 @@ playground.federation = (() => {
     return times ? turned(image.map(once), times - 1) : image;
   }
 
-  /* Deal the digits: `images` names the domains, `alpha` is the Dirichlet law's (null: no skew of labels). */
+  /* Deal the digits: `images` names the domains; labels have a law from Dir(alpha, ..., alpha), or none (null). */
   function make(digits, images, alpha, seed) {
-    const domains = DOMAINS[images], { generator, permutation, labelCounts } = playground.draws;
-    const total = digits.y.length, pool = new Float64Array(domains.length * total * PIXELS), label = [];
-    domains.forEach(({ degrees, shift }, d) => {
-      for (let row = 0; row < total; row++) {
-        pool.set(turned(digits.x.subarray(row * PIXELS, (row + 1) * PIXELS), degrees / 90), (d * total + row) * PIXELS);
-        label.push((digits.y[row] + shift) % CLASSES);
-      }
-    });
-    const rows = (d, keep) => digits.y.map((_, row) => row).filter(keep).map((row) => d * total + row);
-    const set = (ids) => ({ rows: ids, y: ids.map((id) => label[id]) });
+    const { generator, permutation, labelCounts } = playground.draws, domains = DOMAINS[images];
+    const seen = (part) => domains.map(({ degrees, shift }) =>
+      part.map(({ x, y }) => ({ x: turned(x, degrees / 90), y: (y + shift) % CLASSES })));
+    const stocks = seen(digits.train);
     const clients = Array.from({ length: CLIENTS }, (_, i) => {
       const truth = Math.floor(i * domains.length / CLIENTS), random = generator(seed, "client", i);
-      const stock = rows(truth, (row) => row < digits.train);
-      let ids = permutation(stock.length, random).slice(0, IMAGES).map((at) => stock[at]);
-      if (alpha !== null) {
-        const counts = labelCounts(IMAGES, CLASSES, alpha, generator(seed, "law", i));
-        ids = counts.flatMap((count, y) => {
-          const own = stock.filter((id) => label[id] === y), order = permutation(own.length, random);
-          return Array.from({ length: count }, (_, j) => own[order[j % own.length]]); // again where there are too few
-        });
-      }
-      const own = set(ids), often = (y) => own.y.filter((other) => other === y).length;
-      return { ...own, truth, label: own.y.reduce((a, b) => (often(b) > often(a) ? b : a)) }; // most frequent one
+      const deal = (stock, n) => { // where there are too few, some come again
+        const order = permutation(stock.length, random);
+        return Array.from({ length: n }, (_, j) => stock[order[j % stock.length]]);
+      };
+      const ofLabel = (count, label) => deal(stocks[truth].filter(({ y }) => y === label), count);
+      const data = alpha === null ? deal(stocks[truth], IMAGES)
+        : labelCounts(IMAGES, CLASSES, alpha, generator(seed, "law", i)).flatMap(ofLabel);
+      const counts = Array.from({ length: CLASSES }, (_, label) => data.filter(({ y }) => y === label).length);
+      return { data, truth, label: counts.indexOf(Math.max(...counts)) }; // its most frequent label
     });
-    return { pool, clients, tests: domains.map((_, d) => set(rows(d, (row) => row >= digits.train))), domains };
+    return { clients, tests: seen(digits.test), domains };
   }
-
-  return { make, unpack, turned, DOMAINS, PIXELS, CLASSES, SIDE };
+  return { make, unpack, turned, PIXELS, CLASSES, SIDE };
 })();

@@ -1,81 +1,64 @@
-/* The network "linear" of cflkit/models/networks.py, softmax(W x + b), as a flat vector (W row by row, then b), and what
-   a client does with it (cflkit/engine/local.py): stochastic gradient descent, a loss, a gradient. */
-"use strict";
+/* The network "linear" of cflkit/models/networks.py, softmax(W x + b), as a flat vector w (W row by row, then b),
+   and what a client does with it (cflkit/engine/local.py): a loss, a gradient, stochastic gradient descent. */
+playground.network = (() => {
+  const { PIXELS, CLASSES } = playground.federation, BIAS = CLASSES * PIXELS, SIZE = BIAS + CLASSES;
+  const { total } = playground.vectors, p = new Float64Array(CLASSES); // of the image at hand: logits, then softmax
 
-playground.network = (pool) => {
-  const { PIXELS, CLASSES } = playground.federation, bias = CLASSES * PIXELS, size = bias + CLASSES;
-  const p = new Float64Array(CLASSES); // logits of the image at hand, then probabilities
-
-  /* Half of a digit's pixels are white, which adds nothing: image r has ink at places[begins[r]], places[begins[r] + 1], ... */
-  const places = new Uint8Array(pool.length), ink = new Float64Array(pool.length), begins = new Uint32Array(pool.length / PIXELS + 1);
-  for (let at = 0, n = 0; at < pool.length; at++) {
-    if (pool[at]) { places[n] = at % PIXELS; ink[n++] = pool[at]; }
-    begins[Math.floor(at / PIXELS) + 1] = n;
-  }
-
-  function forward(w, row) {
-    for (let c = 0, begin = begins[row], end = begins[row + 1], from = 0; c < CLASSES; c++, from += PIXELS) {
-      let logit = w[bias + c];
-      for (let k = begin; k < end; k++) logit += w[from + places[k]] * ink[k];
+  /* Put the logits W x + b into p; the label that has the greatest is the model's guess. */
+  function guess(w, x) {
+    for (let c = 0, from = 0; c < CLASSES; c++, from += PIXELS) {
+      let logit = w[BIAS + c];
+      for (let q = 0; q < PIXELS; q++) logit += w[from + q] * x[q];
       p[c] = logit;
     }
+    return p.reduce((best, logit, c) => (logit > p[best] ? c : best), 0);
   }
 
-  function guess(best = 0) {
-    for (let c = 1; c < CLASSES; c++) if (p[c] > p[best]) best = c;
-    return best;
-  }
-
-  /* Cross-entropy of the logits, which become probabilities. */
-  function loss(y, sum = 0) {
-    const top = p[guess()], logit = p[y];
+  /* Put the probabilities exp(logit_c) / sum_d exp(logit_d) into p. */
+  function softmax(w, x) {
+    const top = p[guess(w, x)];
+    let sum = 0;
     for (let c = 0; c < CLASSES; c++) sum += p[c] = Math.exp(p[c] - top);
     for (let c = 0; c < CLASSES; c++) p[c] /= sum;
-    return top + Math.log(sum) - logit;
+    return p;
   }
 
-  /* Into g: the mean gradient of the loss, (p - onehot(y)) x', on a client's images at positions `batch`. */
-  function gradient(w, { rows, y }, batch, g = new Float64Array(size)) {
-    g.fill(0);
-    for (const i of batch) {
-      forward(w, rows[i]);
-      loss(y[i]);
-      p[y[i]] -= 1;
-      for (let c = 0, begin = begins[rows[i]], end = begins[rows[i] + 1]; c < CLASSES; c++) {
-        const from = c * PIXELS, error = p[c] / batch.length;
-        for (let k = begin; k < end; k++) g[from + places[k]] += error * ink[k];
-        g[bias + c] += error;
+  /* Mean cross-entropy, -log p_y. */
+  const loss = (w, images) => -total(images.map(({ x, y }) => Math.log(softmax(w, x)[y]))) / images.length;
+
+  /* Its mean gradient: (p - onehot(y)) x' for W, p - onehot(y) for b. */
+  function gradient(w, images) {
+    const g = new Float64Array(SIZE);
+    for (const { x, y } of images) {
+      softmax(w, x)[y] -= 1;
+      for (let c = 0, from = 0; c < CLASSES; c++, from += PIXELS) {
+        const error = p[c] / images.length;
+        for (let q = 0; q < PIXELS; q++) g[from + q] += error * x[q];
+        g[BIAS + c] += error;
       }
     }
     return g;
   }
 
   /* w <- w - lr (grad f(w) + sum_s weight_s (w - anchor_s)), batch by batch (cflkit/engine/sgd.py). */
-  function sgd(start, data, batches, lr, pulls = []) {
-    const w = start.slice(), g = new Float64Array(size);
+  function sgd(start, batches, lr, pulls = []) {
+    const w = start.slice();
     for (const batch of batches) {
-      gradient(w, data, batch, g);
-      for (const { weight, anchor } of pulls) for (let q = 0; q < size; q++) g[q] += weight * (w[q] - anchor[q]);
-      for (let q = 0; q < size; q++) w[q] -= lr * g[q];
+      const g = gradient(w, batch);
+      for (const { weight, anchor } of pulls)
+        for (let q = 0; q < SIZE; q++) g[q] += weight * (w[q] - anchor[q]);
+      for (let q = 0; q < SIZE; q++) w[q] -= lr * g[q];
     }
     return w;
   }
 
-  /* Mean cross-entropy of model w on a client's training images. */
-  function meanLoss(w, { rows, y }, sum = 0) {
-    for (let i = 0; i < rows.length; i++) { forward(w, rows[i]); sum += loss(y[i]); }
-    return sum / rows.length;
-  }
-
-  /* Of every label, the share of a test set's images that model w names rightly. */
-  function recalls(w, { rows, y }) {
-    const right = new Float64Array(CLASSES), all = new Float64Array(CLASSES);
-    rows.forEach((row, i) => { forward(w, row); all[y[i]] += 1; right[y[i]] += guess() === y[i]; });
-    return Array.from(right, (hits, label) => hits / all[label]);
-  }
+  /* Of every label, the share of its test images that model w names rightly. */
+  const recalls = (w, images) => Array.from({ length: CLASSES }, (_, label) => {
+    const own = images.filter(({ y }) => y === label);
+    return own.filter(({ x }) => guess(w, x) === label).length / own.length;
+  });
 
   /* PyTorch's first weights of a linear layer: uniform in +-1 / sqrt(inputs). */
-  const init = (random) => Float64Array.from({ length: size }, () => (2 * random() - 1) / Math.sqrt(PIXELS));
-
-  return { gradient, sgd, meanLoss, recalls, init };
-};
+  const init = (random) => Float64Array.from({ length: SIZE }, () => (2 * random() - 1) / Math.sqrt(PIXELS));
+  return { loss, gradient, sgd, recalls, init };
+})();

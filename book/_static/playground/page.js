@@ -1,91 +1,72 @@
-/* The playground in a page, whose markup is book/_ext/playground.py's: knobs, buttons, keys, the address, messages. */
-"use strict";
-
-playground.page = (root) => {
-  root.querySelector(".pg-still").remove();
-  const { draw } = playground, { ROUNDS } = draw, small = root.hasAttribute("data-small");
-  const find = (name) => root.querySelector(name), form = find("form"), tiles = find(".pg-tiles");
-  const methods = JSON.parse(root.dataset.methods), known = new Map(); // curves of each method, by federation
+/* The playground in a page (its markup is book/_ext/html/playground.html): knobs, buttons, keys, the address, and
+   the messages of a round. */
+document.querySelectorAll(".pg").forEach((root) => {
+  const { ROUNDS, scene } = playground.draw, find = (name) => root.querySelector(name), form = find("form");
+  const small = "small" in root.dataset, methods = JSON.parse(root.dataset.methods);
+  const tried = {}; // accuracies of the methods that were tried, by federation
   const calm = () => matchMedia("(prefers-reduced-motion: reduce)").matches;
-  const within = (round) => Math.max(0, Math.min(ROUNDS, Math.floor(round) || 0));
-  let now, federation, run, timer = null, sent = null, telling; // sent: how far the messages of the next round are
+  let now, run, playing, telling, phase = null; // phase: how far the messages are, 0 down, 1 at the clients, 2 up
 
-  /* Set up a situation, "method=ifca&seed=1&round=12", and play silently up to its round; what no knob has is left out. */
+  /* Set up a situation, "method=ifca&seed=1&round=12", as it is after its round; what no knob has is left out. */
   function set(address) {
+    const words = new URLSearchParams(address);
     stop();
     form.reset();
-    const words = new URLSearchParams(address);
-    for (const field of form.elements)
-      if ([...field.options].some(({ value }) => value === words.get(field.name))) field.value = words.get(field.name);
-    now = { ...Object.fromEntries(new FormData(form)), round: within(words.get("round")) };
+    for (const { name, options } of form.elements)
+      for (const option of options) if (option.value === words.get(name)) option.selected = true;
+    now = Object.fromEntries(new FormData(form));
     for (const name of Object.values(methods).flatMap(({ knobs }) => knobs))
       form.elements[name].parentNode.hidden = !methods[now.method].knobs.includes(name);
-    ({ federation, run } = playground.run.begin(now));
-    tiles.innerHTML = federation.clients.map((_, i) => draw.tile(federation, i, small)).join("");
-    find(".pg-legend").innerHTML = draw.legend(federation);
-    go(now.round);
+    run = playground.run.begin(now);
+    go(words.get("round"));
   }
 
   function go(round) {
-    now.round = within(round);
-    while (run.history.length <= now.round) run.step();
-    const { method } = now, entry = run.history[now.round], before = run.history[now.round - 1], found = draw.groups(entry.server);
-    [...tiles.children].forEach((tile, i) => {
-      const { kind, letter } = draw.look(entry, before, i, found);
-      tile.setAttribute("class", kind);
-      tile.lastChild.textContent = letter;
-    });
-    const chip = (words, kind) => `<b class="pg-chip pg-${kind}">${words}</b>`;
-    find(".pg-server").innerHTML = chip(methods[method].down.includes("w") ? "Server, model of all" : "Server", "none") +
-      found.map(({ letter, kind, size }) => chip(`${letter}<small> ${size}</small>`, kind)).join("");
-    const place = `${[now.images, now.labels, now.part, now.seed]}`, curves = known.get(place) || new Map();
-    known.set(place, curves.set(method,
-      { values: run.history.map(({ balanced }) => balanced), name: methods[method].short, kind: `pg-${method}`, faint: true }));
-    find(".pg-charts").innerHTML = draw.charts(run, method, now.round, [...curves].flatMap(([name, one]) => name === method ? [] : one));
-    const title = form.elements.method.selectedOptions[0].text, words = draw.says(run, now.round, title);
-    find(".pg-says").textContent = words;
-    if (find("details").open) find("details div").innerHTML = draw.table(federation, run, now.round, title);
-    const off = { back: now.round === 0, step: now.round === ROUNDS, play: now.round === ROUNDS, messages: now.round === ROUNDS };
-    for (const button of root.querySelectorAll("button")) button.setAttribute("aria-disabled", off[button.name] || false);
+    now.round = Math.max(0, Math.min(ROUNDS, Math.floor(round) || 0));
+    run.upTo(now.round);
+    const { selectedOptions: [{ text: title }] } = form.elements.method, name = now.method;
+    const method = { ...methods[name], name, title };
+    const lines = tried[[now.images, now.labels, now.part, now.seed]] ??= {}, { [name]: _, ...others } = lines;
+    const seen = scene(run, now.round, method, Object.values(others), small ? 2 : 4);
+    for (const [place, html] of Object.entries(seen)) find(`.pg-${place}`).innerHTML = html;
+    const values = run.history.map(({ balanced }) => balanced);
+    lines[name] = { name: method.short, kind: `pg-${name} faint`, values };
     clearTimeout(telling); // while rounds are played nothing is said
-    if (!timer) telling = setTimeout(() => { find(".cfl-live").textContent = words; }, 400);
-    if (!small) try { history.replaceState(null, "", `?${new URLSearchParams(now)}`); } catch { /* it stays as it was */ }
+    if (!playing) telling = setTimeout(() => { find(".cfl-live").textContent = seen.says; }, 400);
+    if (!small) try { history.replaceState(null, "", `?${new URLSearchParams(now)}`); } catch { /* it stays */ }
   }
 
   function stop() {
-    clearInterval(timer);
-    timer = sent = null;
+    clearInterval(playing);
+    playing = phase = null;
     find("[name=play]").textContent = "▶ Play";
     find("[name=messages]").textContent = "Messages of a round";
-    find(".pg-messages").innerHTML = find(".pg-phase").textContent = "";
+    find(".pg-messages").innerHTML = find(".pg-phase").innerHTML = "";
+    find(".pg-scene").classList.remove("held");
   }
 
-  /* Draw the messages of the next round: from 0 to 1 they go down, to 2 clients work, to 3 messages go up. */
-  function drawMessages() {
-    const phase = Math.floor(sent.at), { down, up, says } = methods[now.method], { left, top } = find(".pg-scene").getBoundingClientRect();
-    if (phase > 2) { stop(); go(now.round + 1); return; }
+  /* Draw a phase of the next round's messages: lines, each of which playground.css turns into a dot that runs. */
+  function send(next) {
+    stop();
+    if (next > 2 || now.round === ROUNDS) { go(now.round + 1); return; }
+    phase = next;
+    const { down, up, says } = methods[now.method], [server, ...groups] = root.querySelectorAll(".pg-chip");
+    const { took, server: { assign } } = run.upTo(now.round + 1), known = run.history[now.round].server.assign;
+    const group = (i) => groups[(phase ? assign : known)?.[i]] ?? server;
+    const chips = (i) => ({ all: groups, group: [group(i)], w: [server], own: [server] });
+    const origin = find(".pg-messages").getBoundingClientRect();
     const centre = (element) => {
-      const box = element.getBoundingClientRect();
-      return [box.left - left + box.width / 2, box.top - top + box.height / 2];
+      const { left, top, width, height } = element.getBoundingClientRect();
+      return [left - origin.left + width / 2, top - origin.top + height / 2];
     };
-    const [server, ...groups] = root.querySelectorAll(".pg-chip"), { assign } = run.history[now.round + phase / 2 | 0].server;
-    const chips = { all: () => groups, group: (i) => [groups[assign[i]] || server], w: () => [server], own: () => [server] };
-    const way = calm() ? 1 : (1 - Math.cos(Math.PI * (sent.at - phase))) / 2, tokens = [down, [], up][phase];
-    find(".pg-messages").innerHTML = run.history[now.round + 1].took.flatMap((i) => tokens.flatMap((token) => chips[token](i).map((chip) => {
-      const [x, y] = centre(chip), [toX, toY] = centre(tiles.children[i]), at = phase ? 1 - way : way, kind = chip.classList[1];
-      return calm() ? `<line class="${kind}" x1="${x}" y1="${y}" x2="${toX}" y2="${toY}"/>`
-        : `<circle class="${kind}" r="4" cx="${x + at * (toX - x)}" cy="${y + at * (toY - y)}"/>`;
-    }))).join("");
-    find(".pg-phase").textContent = `${["Down", "At the clients", "Up"][phase]}: ${says[phase]}`;
-  }
-  function move(before) {
-    const own = sent;
-    requestAnimationFrame((time) => {
-      if (!own || sent !== own || own.held) return;
-      sent.at += Math.max(0, Math.min(0.05, (time - before) / 1600));
-      drawMessages();
-      move(time);
-    });
+    const line = (chip, client) => {
+      const ends = [centre(chip), centre(client)], [from, to] = phase ? ends.reverse() : ends;
+      return `<path class="${chip.classList[1]}" pathLength="1" d="M${from}L${to}"/>`;
+    };
+    find(".pg-messages").innerHTML = took.flatMap((i) => [down, [], up][phase].flatMap((what) =>
+      chips(i)[what].map((chip) => line(chip, find(".pg-tiles").children[i])))).join("");
+    find(".pg-phase").innerHTML = `<span>${["Down", "At the clients", "Up"][phase]}: ${says[phase]}</span>`;
+    find("[name=messages]").textContent = calm() ? "▶ Go on" : "❚❚ Stop";
   }
 
   const actions = {
@@ -93,40 +74,27 @@ playground.page = (root) => {
     step() { stop(); go(now.round + 1); },
     reset() { stop(); go(0); },
     play() {
-      const playing = timer;
+      const stopped = playing;
       stop();
-      if (playing) { go(now.round); return; }
-      timer = setInterval(() => { if (now.round === ROUNDS) stop(); go(now.round + 1); }, calm() ? 600 : 120);
+      if (stopped) { go(now.round); return; }
+      playing = setInterval(() => { if (now.round === ROUNDS) stop(); go(now.round + 1); }, calm() ? 600 : 120);
       find("[name=play]").textContent = "❚❚ Pause";
     },
     messages() { // begin, then hold and go on; where motion is not wanted, the next of three pictures
-      if (!sent) {
-        stop();
-        while (run.history.length <= now.round + 1) run.step();
-        sent = { at: 0, held: true };
-      } else if (calm()) sent.at++;
-      if (!calm()) sent.held = !sent.held;
-      find("[name=messages]").textContent = sent.held ? "▶ Go on" : "❚❚ Stop";
-      drawMessages(); move(performance.now());
+      if (phase === null) send(0);
+      else if (calm()) send(phase + 1);
+      else find("[name=messages]").textContent = find(".pg-scene").classList.toggle("held") ? "▶ Go on" : "❚❚ Stop";
     },
   };
-  root.addEventListener("click", ({ target: { name, ariaDisabled } }) => { if (name in actions && ariaDisabled !== "true") actions[name](); });
-  form.addEventListener("change", () => set([...new FormData(form), ["round", now.round]]));
-  find("details").addEventListener("toggle", () => go(now.round));
+  root.addEventListener("click", ({ target: { name } }) => actions[name]?.());
   root.addEventListener("keydown", (event) => {
     const name = { ArrowLeft: "back", ArrowRight: "step", Home: "reset" }[event.key];
     const own = event.target.matches("select, summary, a, .cfl-table *"); // these know what to do with such keys
     if (!name || own || event.altKey || event.ctrlKey || event.metaKey) return;
-    event.preventDefault(); actions[name]();
+    event.preventDefault();
+    actions[name]();
   });
-  if (!small) document.addEventListener("click", (event) => { // an experiment of the page sets up its situation
-    const link = event.target.closest("a.pg-try");
-    if (!link || event.ctrlKey || event.metaKey || event.shiftKey) return;
-    event.preventDefault(); set(link.search);
-    root.scrollIntoView({ behavior: calm() ? "auto" : "smooth" });
-    find("[name=play]").focus({ preventScroll: true });
-  });
-  root.classList.add("live");
+  find(".pg-phase").addEventListener("animationend", () => send(phase + 1));
+  form.addEventListener("change", () => set([...new FormData(form), ["round", now.round]]));
   set(small || !location.search.includes("=") ? root.dataset.situation : location.search);
-};
-if (typeof document !== "undefined") document.querySelectorAll(".pg").forEach(playground.page);
+});

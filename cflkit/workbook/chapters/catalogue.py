@@ -14,10 +14,7 @@ PARTS = {"method": "of {0}", "federation": "of the data, {1}", "setting": "of th
 
 
 def lines(kind: str | None) -> Iterator[str]:
-    """Every method with its parameters, every builder, chapter, or protocol with its methods; or all in brief.
-
-    What is the book's only where that is there.
-    """
+    """Every method with its parameters, every builder, chapter, or protocol with its methods; or all in brief."""
     if kind in ("chapters", "protocols"):
         places.need_book()
     if kind is None:

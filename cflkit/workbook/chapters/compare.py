@@ -68,15 +68,12 @@ def name(file: Path) -> str:
 
 
 def find(names: Iterable[str], folders: Iterable[Path]) -> dict[str, list[Path]]:
-    """Find the files of runs by name, or by a pattern such as ``stocfl/*``: of each name a file a seed.
-
-    Those of a second folder are called ``NAME (FOLDER)``. A name that no run has is refused.
-    """
+    """Find the files of runs by name or pattern, such as ``stocfl/*``; a second folder's are ``NAME (FOLDER)``."""
     there: dict[str, list[Path]] = {}
     for number, folder in enumerate(dict.fromkeys(folder.resolve() for folder in folders)):
         where = f" ({places.near(folder)})" * bool(number)
-        files = sorted([*folder.glob("*/*.json"), *folder.glob("*/*/run.json")])
-        for file in sorted(files, key=name):
+        files = [*folder.glob("*/*.json"), *folder.glob("*/*/run.json")]
+        for file in sorted(files, key=lambda file: (name(file), file)):
             there.setdefault(f"{name(file)}{where}", []).append(file)
     found: dict[str, list[Path]] = {}
     for pattern in names:
@@ -153,11 +150,10 @@ def head(groups: Groups, names: Iterable[str]) -> list[str]:
         bad = [", ".join(filter(None, [*run.diverged, f"seed {run.seed}"])) for run in runs if run.diverged]
         seeds = ", ".join(str(run.seed) for run in runs)
         lines.append(f"{key}: {name} (seeds {seeds})" + f", diverged: {'; '.join(bad)}" * bool(bad))
-    given = {key: runs[0].parameters for key, runs in groups.items()}
-    for parameter in dict.fromkeys(name for one in given.values() for name in one):
-        values = {key: one.get(parameter) for key, one in given.items()}
-        if any(value != next(iter(values.values())) for value in values.values()):
-            lines.append(f"{parameter}: " + ", ".join(f"{key} {value}" for key, value in values.items()))
+    texts = {key: {name: str(value) for name, value in runs[0].parameters.items()} for key, runs in groups.items()}
+    given = pd.DataFrame(texts).fillna("None")
+    for name, values in given[given.nunique(axis=1) > 1].iterrows():
+        lines.append(f"{name}: " + ", ".join(f"{key} {value}" for key, value in values.items()))
     return lines
 
 
@@ -182,13 +178,12 @@ def summary(groups: Groups) -> pd.DataFrame:
     values = {key: part.droplevel([0, 1, 2]) for key, part in long.groupby(level=[0, 1, 2], sort=False)}
     rows, first = [], next(iter(groups), "")
     for (run, method, metric), ours in values.items():
-        row = {"run": run, "method": method, "metric": metric, "seeds": len(ours)}
-        one, theirs = metrics.spread(ours), values.get((first, method, metric), pd.Series())
-        rows.append(row | {"mean": one["mean"], "std": one["std"]})
-        seeds = ours.index.intersection(theirs.index)
-        if run != first and len(seeds):
-            gap = metrics.paired_difference(ours[seeds], theirs[seeds])
-            rows[-1] |= {"shared": gap["n"], "difference": gap["mean"], "low": gap["low"], "high": gap["high"]}
+        theirs = values.get((first, method, metric), ours[:0])
+        both = ours.index.intersection(theirs.index) if run != first else ours.index[:0]
+        gap = metrics.paired_difference(ours[both], theirs[both]) if len(both) else {}
+        own = metrics.spread(ours)
+        mine, lead = (own[key] for key in ("n", "mean", "std")), map(gap.get, ("n", "mean", "low", "high"))
+        rows.append([run, method, metric, *mine, *lead])
     columns = ["run", "method", "metric", "seeds", "mean", "std", "shared", "difference", "low", "high"]
     return pd.DataFrame(rows, columns=columns)
 

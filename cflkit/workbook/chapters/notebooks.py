@@ -75,10 +75,9 @@ def tags(cell: Mapping) -> list[str]:
 
 
 def execute(notebook, path: Path, values: Mapping, executed: Path | None = None, **how):
-    """Run the cells of a notebook, as nbformat has it, in a kernel in the folder of its `path`.
+    """Run a notebook, as nbformat has it, in a kernel in the folder of its `path`, with these `values`.
 
-    `values` are in place of those that its cell sets; `executed` is where it is written while it runs. A cell that
-    fails raises :class:`CellFailed`.
+    `executed` is where it is written while it runs. A cell that fails raises :class:`CellFailed`.
     """
     import papermill
     from traitlets.config import Config
@@ -103,8 +102,7 @@ def execute(notebook, path: Path, values: Mapping, executed: Path | None = None,
 def refresh(path: Path) -> None:
     """Execute the notebook at `path` in its own folder and store what it prints; one that fails stays as it was.
 
-    Only outputs, counts and lacking identifiers change: doing it twice gives the same bytes. How long a notebook of
-    the book took goes to `TIMES`.
+    Doing it twice gives the same bytes. How long a notebook of the book took goes to `TIMES`.
     """
     import nbformat
 

@@ -32,8 +32,8 @@ print(json.dumps(compared(globals(), {names!r})))"""
 def rerun(name: str, given: Mapping[str, str], out: Path = places.RUNS) -> Path:
     """Execute a chapter with other parameters, given as typed; nothing starts before all are known to be allowed.
 
-    A new folder ``CHAPTER/NAME=VALUE,...`` of `out` is made and returned. It has the executed notebook, the same as
-    HTML, and ``run.json``. After a cell that failed :class:`.CellFailed` says where the notebook shows it.
+    Returns a new folder ``CHAPTER/NAME=VALUE,...`` with the executed notebook, the same as HTML, and ``run.json``.
+    After a cell that failed :class:`.CellFailed` says where the notebook shows it.
     """
     import nbformat
 
@@ -92,8 +92,8 @@ def _html(notebook, given: str) -> str:
     notebook.cells.insert(0, nbformat.v4.new_markdown_cell(NOTE.format(given=given)))
     mathjax = places.BOOK / "_static" / "mathjax" / "startup.js"
     address = mathjax.as_uri() if mathjax.exists() else ""
-    exporter = HTMLExporter(mathjax_url=address, require_js_url="", jquery_url="")
-    text, _ = exporter.from_notebook_node(notebook)
+    page = HTMLExporter(mathjax_url=address, require_js_url="", jquery_url="")
+    text, _ = page.from_notebook_node(notebook)
     return text.replace("<head>", f"<head><script>window.MathJax = {MATHJAX};</script>", 1)
 
 
@@ -115,8 +115,7 @@ def bound(path: Path) -> list[str]:
 def demonstrate(path: Path, values: Mapping, out: Path, seconds: float = inf) -> tuple[Path, str]:
     """Run a chapter as a function: its code, in this process, up to the cell that compares methods.
 
-    `values` are those of all its parameters. If the file `out` is there, nothing is run. A demonstration takes few
-    seconds, so it may take as many as it wants. Returns the file, and whether it was there.
+    `values` are those of all its parameters. Returns the file `out`, and whether it was there, so nothing was run.
     """
     from cflkit.workbook.runs.run import alone
 

@@ -1,7 +1,6 @@
 """One command with several values and seeds: every combination is run, side by side, none twice.
 
-Each combination is a run of its own, with a lock and, for simulations, a checkpoint. What was stopped or killed
-goes on when the same command is given again; two processes on one sweep share the work.
+What was stopped or killed goes on when the same command is given again; two processes on one sweep share the work.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -70,9 +69,9 @@ def _combinations(given: Given) -> Iterator[tuple[str, dict[str, str]]]:
 
 
 def store(points: Sequence[Point], files: Mapping[str, Path], out: Path) -> list[Path]:
-    """Print what a sweep has measured; write it as CSV and LaTeX, and as a figure where there is something to draw.
+    """Print what a sweep has measured, `files` by point; write it as CSV and LaTeX, and perhaps a figure.
 
-    The files are named after the runs, `files` by point: the same sweep renews its own, and another's stay.
+    The files are named after the runs: the same sweep renews its own, and another's stay.
     """
     groups: dict[str, list[compare.Run]] = {}
     for point in points:

@@ -1,8 +1,6 @@
-"""The ledger: what the papers print, what was measured, what it decides, what is missing and what that costs.
+"""The ledger: what the papers print beside what was measured, what is missing, and what that costs.
 
-Everything is data. Under ``book/papers`` printed numbers are ``results.yaml``, claims ``claims.yaml``, tables
-``tables.yaml``, experiments ``protocols.yaml``; measurements are the run records under ``book/results``. Here they
-are only joined: a number that has no record is missing, never guessed, and a verdict changes when its records do.
+Everything is data, in ``book/papers`` and ``book/results``, and is only joined here: what has no record is missing.
 """
 
 from collections import defaultdict
@@ -11,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cflkit.checks import known, require
-from cflkit.workbook import strict
+from cflkit.workbook import places, strict
 from cflkit.workbook.claims import papers
 from cflkit.workbook.claims.measured import Measured, measured, metric_of, number
 from cflkit.workbook.claims.papers import entries, printed, stated
@@ -49,7 +47,7 @@ def rows(name: str, folder: Path = records.FOLDER) -> Iterator[Row]:
         yield Row(title, row["label"], entry, entry and entry["value"], metric, runs, runs.values(metric))
 
 
-@papers.kept
+@places.kept
 def _beside(name: str) -> list[dict | None]:
     """The printed entries that stand beside the rows of a table."""
     table, found = tables()[name], []
@@ -99,7 +97,7 @@ def _wanted(name: str, seeds: Sequence[int] | None) -> set[int]:
 
 
 # ---------------------------------------------------------------------- every printed number
-MEASURED, RUNNABLE, NOT_RUN = "measured", "runnable", "not runnable here"
+MEASURED, RUNNABLE, NOT_RUN = STATES = "measured", "runnable", "not runnable here"
 LEAST = 0.1  # of the way from chance to its printed number: what a row must have learnt to count
 
 
@@ -109,19 +107,11 @@ class Coverage:
 
     entry: dict  # as ``results.yaml`` has it
     values: tuple[float, ...] = ()  # the measured numbers of the best row beside it
+    state: str = RUNNABLE  # whether a run stands beside it, could, or cannot
+    firm: bool = False  # three seeds or more stand beside it, in a set-up near the paper's
     early: bool = False  # all rows beside it are :func:`unlearnt`, or lean on a baseline that misses its print
     tables: tuple[str, ...] = ()  # which have a row for it
     because: str = ""  # why nothing can be run
-
-    @property
-    def state(self) -> str:
-        """Whether a run stands beside it, could, or cannot."""
-        return MEASURED if self.values else NOT_RUN if self.because else RUNNABLE
-
-    @property
-    def firm(self) -> bool:
-        """Whether three seeds or more stand beside it, in a set-up near the paper's."""
-        return len(self.values) >= SEEDS and not self.early
 
 
 def coverage(folder: Path = records.FOLDER) -> list[Coverage]:
@@ -140,15 +130,15 @@ def coverage(folder: Path = records.FOLDER) -> list[Coverage]:
         has, one = beside[id(entry)], {**entry, **entry["setting"]}
         require(bool(has) or id(entry) in why, "printed number", one, "in a row of tables.yaml, or in its left_out")
         best = max(has, key=lambda row: (bool(row[1]) and not row[0], len(row[1])), default=(False, (), ""))
-        because = "" if has else why[id(entry)]
-        found.append(Coverage(entry, best[1], bool(best[1]) and best[0], tuple(name for *_, name in has), because))
+        early, values, because = bool(best[1]) and best[0], best[1], "" if has else why[id(entry)]
+        state, firm = MEASURED if values else RUNNABLE if has else NOT_RUN, len(values) >= SEEDS and not early
+        found.append(Coverage(entry, values, state, firm, early, tuple(name for *_, name in has), because))
     return found
 
 
 def unlearnt(protocol: str, row: Row) -> bool:
     """Whether a run of a printed accuracy or F1 has diverged, or is not a tenth of the way from chance to print."""
-    leans = gate(protocol)
-    if not leans or not row.values or row.metric in results.PLAIN:
+    if not (leans := gate(protocol)) or not row.values or row.metric in results.PLAIN:
         return False
     chance = protocols()[protocol].get("constant") or 100 / leans["classes"]
     near = min(row.values.values()) < chance + LEAST * (row.printed - chance)
@@ -156,11 +146,7 @@ def unlearnt(protocol: str, row: Row) -> bool:
 
 
 def totals(folder: Path = records.FOLDER) -> dict[str, int | float]:
-    """How many printed numbers were measured and how, and what the missing runs of all tables cost.
-
-    Of the ``printed`` ones some are ``measured``, of these ``firm`` and ``early`` as :class:`Coverage` says, others
-    ``runnable`` or ``left out``; ``runs`` are missing, each counted once, ``hours`` of a core or ``gpu_hours``.
-    """
+    """How many printed numbers became what, as :class:`Coverage` says, and what all missing ``runs`` cost."""
     with results.unchanged():
         every = coverage(folder)
         lacking = {(m.protocol, m.label, m.seed): m for name in tables() for m in missing(name, folder=folder)}

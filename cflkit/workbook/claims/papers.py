@@ -1,16 +1,8 @@
 """What the papers print, as ``book/papers/results.yaml`` has it."""
 
-from collections.abc import Callable
-from functools import cache, wraps
 
 from cflkit.checks import known, require
 from cflkit.workbook import places, strict
-
-
-def kept(read: Callable) -> Callable:
-    """Keep what a function reads from ``book/papers``, as long as that is the folder."""
-    once = cache(lambda folder, *args: read(*args))
-    return wraps(read)(lambda *args: once(places.PAPERS, *args))
 
 
 def entries() -> list[dict]:
@@ -18,7 +10,7 @@ def entries() -> list[dict]:
     return strict.read(places.PAPERS / "results.yaml")["entries"]
 
 
-@kept
+@places.kept
 def _entries() -> tuple[list[tuple[dict, dict]], set[str]]:
     """Every entry, as it is and with its setting's fields among its own; and all fields."""
     both = [(entry, entry | entry["setting"]) for entry in entries()]

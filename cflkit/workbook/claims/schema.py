@@ -3,12 +3,10 @@
 from collections.abc import Callable, Mapping, Sequence
 from datetime import date
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from cflkit.checks import Range, Weight, accepts, declared, known, require
+from cflkit.checks import Range, Weight, declared, known, require
 from cflkit.workbook import places, strict
-from cflkit.workbook.claims import papers
-from cflkit.workbook.claims.papers import kept
 from cflkit.workbook.runs.protocols import OWN, protocols
 from cflkit.workbook.runs.results import METRICS, MODELS
 
@@ -39,33 +37,17 @@ MECHANISM = {"label": str, "metric": Literal[METRICS], "why": str, "below": floa
 CORRECTION = {"claim": str, "day": date, "before": str, "after": str, "because": str, "now": str | None}
 
 
-def _check(keys: Mapping[str, Any], given: Mapping) -> None:
-    """Refuse unknown or missing keys, and values that are not allowed."""
-    for key in given:
-        known(keys, key, "key")
-    for key, hint in keys.items():
-        require(key in given or accepts(hint, None), key, None, "given")
-        declared(key, given.get(key), hint)
-
-
 def _check_table(given: Mapping) -> None:
-    _check(TABLE, given)
+    strict.entry(TABLE, given)
     require(given["seeds"] < given.get("extended", 11), "extended", given.get("extended"), "more than seeds")
     known(protocols(), given["protocol"], "protocol")
-    with strict.at("where"):
-        papers.matching(**given["where"])
-    _each(partial(_check, ROW), given["rows"], "rows")
+    _each(partial(strict.entry, ROW), given["rows"], "rows")
     for row in given["rows"].values():
         known(protocols()[given["protocol"]]["methods"], row["label"], "label")
 
 
-def _check_left_out(given: Mapping) -> None:
-    _check(LEFT_OUT, given)
-    papers.matching(**given.get("where", {}))
-
-
 def _check_claim(given: Mapping) -> None:
-    _check(CLAIM, given)
+    strict.entry(CLAIM, given)
     parts, numbers, ours = given.get("parts", {}), given.get("numbers", {}), given.get("kind") == "ours"
     told = bool(parts) != bool(given.get("untested"))
     require(told, "parts", parts, "given, or 'untested', which says why not")
@@ -87,16 +69,16 @@ def _check_part(numbers: Mapping, part: Mapping) -> None:
     require(len(rules) == 1, "rule", rules, f"a single one of {', '.join(RULES)}")
     require("to" in part or rules != ["ratio"], "to", None, "given")
     require(len(part[rules[0]]) == 2, rules[0], part[rules[0]], "a list of 2")
-    for one in sides(part)[1]:
+    for one in [*sides(part)[1], part.get("lead", 0)]:
         require(isinstance(one, str | int | float), "side", one, "a cell, a number, or a number's name")
         if isinstance(one, str) and "/" not in one:
             known(numbers, one, "number")
 
 
 def _check_gate(given: Mapping) -> None:
-    _check(GATE, given)
+    strict.entry(GATE, given)
     if rule := given.get("mechanism"):
-        _check(MECHANISM, rule)
+        strict.entry(MECHANISM, rule)
         require(("below" in rule) != ("least" in rule), "below", rule.get("below"), "given, or 'least'")
 
 
@@ -129,24 +111,25 @@ def _each(check: Callable[[Mapping], None], entries: Mapping | Sequence, *where:
             check(given)
 
 
-@kept
+@places.kept
 def _tables() -> dict:
-    data = strict.keys(places.PAPERS / "tables.yaml", {"tables": dict}, {"left_out": list})
+    data = strict.keys(places.PAPERS / "tables.yaml", {"tables": dict, "left_out": list | None})
     protocols()  # whose faults are named as its own
     _each(_check_table, data["tables"], "tables.yaml")
-    _each(_check_left_out, data.get("left_out", []), "tables.yaml", "left_out")
+    _each(partial(strict.entry, LEFT_OUT), data.get("left_out", []), "tables.yaml", "left_out")
     return {"left_out": []} | data
 
 
-@kept
+@places.kept
 def _claims() -> dict:
-    more = dict.fromkeys((*CHAPTERS, "corrections"), list)
-    data = strict.keys(places.PAPERS / "claims.yaml", {"rules_since": date, "gates": dict}, more)
+    more = (*CHAPTERS, "corrections")
+    may = dict.fromkeys(more, list | None)
+    data = strict.keys(places.PAPERS / "claims.yaml", {"rules_since": date, "gates": dict, **may})
     data = {key: [] for key in more} | data
     gates = {name: given for name, given in data["gates"].items() if not isinstance(given, str)}  # but for "none"
     _each(_check_gate, gates, "claims.yaml", "gates")
     for key in more:
-        _each(_check_claim if key in CHAPTERS else partial(_check, CORRECTION), data[key], "claims.yaml", key)
+        _each(_check_claim if key in CHAPTERS else partial(strict.entry, CORRECTION), data[key], "claims.yaml", key)
     every = [claim for paper in CHAPTERS for claim in data[paper]]
     with strict.at("claims.yaml"):
         for name in [*data["gates"], *(split(cell)[0] for claim in every for cell in cells(claim))]:
@@ -167,7 +150,7 @@ def left_out() -> list[dict]:
     return _tables()["left_out"]
 
 
-@kept
+@places.kept
 def planned() -> dict[tuple[str, str], int]:
     """How many seeds the tables state for each label of a protocol, `extended` included."""
     stated = [(table.get("extended", table["seeds"]), table["protocol"], row["label"])

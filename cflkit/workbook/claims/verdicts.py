@@ -306,13 +306,9 @@ def _counted(blank: Finding, rivals: Sequence[str], low: float, high: float, fol
 
 def _holm(chances: Sequence[float]) -> list[tuple[bool, float]]:
     """For each p-value whether it is rejected, and the level at which its interval shows that."""
-    found, going, level = [(False, ALPHA)] * len(chances), True, ALPHA
-    for step, at in enumerate(sorted(range(len(chances)), key=chances.__getitem__)):
-        if going:
-            level = ALPHA / (len(chances) - step)
-            going = 2 * chances[at] < level
-        found[at] = going, level
-    return found
+    n, order = len(chances), sorted(range(len(chances)), key=chances.__getitem__)
+    stop = next((step for step, at in enumerate(order) if 2 * chances[at] >= ALPHA / (n - step)), n)
+    return [(order.index(at) < stop, ALPHA / (n - min(order.index(at), stop))) for at in range(n)]
 
 
 def _decided(finding: Finding, mine: Sequence[tuple], printed: Sequence[float]) -> Finding:

@@ -79,18 +79,12 @@ class Plan:
             label.append(f"{name}={text}")
         return replace(self, label=places.label(",".join(label)), **parts).check()
 
-    @property
-    def images(self) -> list[str]:
-        """Names of its data sets."""
-        names = self.federation.get("images")
-        return [names] if isinstance(names, str) or not names else [*names]
-
     def check(self) -> "Plan":
         """Require that the library takes all that is given here; nothing is read or made."""
         fed = dict(self.federation)
         builder, pictures, validating = (fed.pop(name, None) for name in ("builder", "images", "validating"))
         known(BUILDERS, builder, "builder")
-        distinct("images", pictures, self.images)
+        distinct("images", pictures, pictures if isinstance(pictures, list) else [pictures])
         declared("validating", validating or False, bool)
         ok = not validating or fed.get("validation_fraction") is not None
         require(ok, "validating", True, "given with validation_fraction, the share of the images to score on")
@@ -101,7 +95,8 @@ class Plan:
 
     def need_images(self) -> None:
         """Require that its images are on this machine; see :func:`cflkit.data.images.need`."""
-        for name in self.images:
+        names = self.federation["images"]
+        for name in [names] if isinstance(names, str) else names:
             images.need(name)
 
     def simulation(self, federation_: Federation | None = None, **overrides) -> Simulation:

@@ -97,9 +97,8 @@ def report(
 ) -> tuple[dict[str, Path], int]:
     """Run tasks that give a file and whether it was there, and print a line for each that ends.
 
-    What another process is at work on is passed over. `minutes` say how long each takes about, where that is known.
-    Returns the files by name, and how many tasks failed. :class:`TimeIsUp` is raised when the budget of `seconds`
-    was spent before the last task had ended.
+    `minutes` say how long each takes about, if known. Returns the files by name, and how many tasks failed.
+    :class:`TimeIsUp` is raised when the budget of `seconds` was spent before the last task had ended.
     """
     from cflkit.engine.checkpoint import BusyError
 

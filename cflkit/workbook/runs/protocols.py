@@ -6,17 +6,15 @@ before it starts, and of all by ``cflkit check``: PyTorch takes longer to import
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import date
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from cflkit.checks import Checked, Count, Fraction, Inside, Natural, Positive, Range, Some, declared, known, require
+from cflkit.checks import Count, Fraction, Inside, Natural, Positive, Range, Some, declared, known, require
 from cflkit.workbook import places, strict
 
 if TYPE_CHECKING:
-    from cflkit.engine.simulation import Simulation
     from cflkit.workbook.runs.plans import Plan
 
 DEFAULTS = Path(__file__).with_name("defaults.json")  # which book/measure/defaults.py writes, and a test compares
@@ -25,45 +23,36 @@ SETTINGS = ("model", "rounds", "participation", "evaluate_every", "personal_ever
 OWN = {"rounds": Count, "participation": Fraction, "lr": Positive, "finetune": Natural}
 
 
-@dataclass(frozen=True)
-class Protocol(Checked):
-    """An experiment. `cost`: minutes of a CPU core and of an H200, by label, or for `each`."""
+PROTOCOL = {  # the keys of an experiment; what may be None may be left out
+    "paper": Literal["mdicfl", "fesem", "stocfl", "lcfed", "fedcg", "ours"], "feeds": str, "federation": Mapping,
+    "model": str, "local": Mapping, "rounds": Count, "methods": Mapping, "assumed": Some[str],
+    "cost": Mapping,  # minutes of a CPU core and of an H200, by label, or for `each`
+    "since": date,  # the day from which on its settings have been what they are
+    "participation": Fraction | None, "evaluate_every": Count | None, "personal_every": Count | None,
+    "unseen": Inside | None,  # share of the clients that comes after the last round
+    "sample": str | None,  # what a verdict must say where less than the paper's data is used
+    "caution": str | None,  # what else it must say of these runs
+    "constant": Annotated[float, Range(0, 100)] | None,  # most frequent class, if classes differ [%]
+    "search": Sequence[Mapping] | None,  # readings tried on a baseline before that day, and what came of each
+}  # fmt: skip
 
-    paper: Literal["mdicfl", "fesem", "stocfl", "lcfed", "fedcg", "ours"]
-    feeds: str
-    federation: Mapping
-    model: str
-    local: Mapping
-    rounds: Count
-    cost: Mapping
-    methods: Mapping
-    assumed: Some[str]
-    since: date  # the day from which on its settings have been what they are
-    participation: Fraction = 1.0
-    evaluate_every: Count = 10
-    personal_every: Count | None = None
-    unseen: Inside | None = None  # share of the clients that comes after the last round
-    sample: str | None = None  # what a verdict must say where less than the paper's data is used
-    caution: str | None = None  # what else it must say of these runs
-    constant: Annotated[float, Range(0, 100)] | None = None  # most frequent class, if classes differ [%]
-    search: Sequence[Mapping] = ()  # readings tried on a baseline before that day, and what came of each
 
-    def __post_init__(self):
-        super().__post_init__()
-        require(len(self.methods) > 0, "methods", self.methods, "at least one label")
-        known(defaults()["federation"], self.federation.get("builder"), "builder in defaults.json")
-        for label, method in self.methods.items():
-            require(isinstance(method, Mapping), f"method of {label}", method, "a mapping")
-            known(defaults()["method"], method.get("name"), f"method of {label} in defaults.json")
-            for key in OWN.keys() & method.keys():
-                declared(f"{key} of {label}", method[key], OWN[key])
-        for label, minutes in {"each": [1, 1], **self.cost}.items():
-            known([*self.methods, *(["each"] if "each" in self.cost else [])], label, "cost")
-            declared(f"cost of {label}", minutes, Sequence[Positive])
-            two = "two numbers: minutes of a CPU core, of an H200"
-            require(len(minutes) == 2, f"cost of {label}", minutes, two)
-        chosen = sum(bool(tried.get("chosen")) for tried in self.search)
-        require(chosen == bool(self.search), "readings that were chosen", chosen, "one of a search")
+def _check(given: Mapping) -> None:
+    strict.entry(PROTOCOL, given)
+    labels, search = given["methods"], given.get("search", [])
+    require(len(labels) > 0, "methods", labels, "at least one label")
+    known(defaults()["federation"], given["federation"].get("builder"), "builder in defaults.json")
+    for label, method in labels.items():
+        require(isinstance(method, Mapping), f"method of {label}", method, "a mapping")
+        known(defaults()["method"], method.get("name"), f"method of {label} in defaults.json")
+        for key in OWN.keys() & method.keys():
+            declared(f"{key} of {label}", method[key], OWN[key])
+    for label, minutes in {"each": [1, 1], **given["cost"]}.items():
+        known([*labels, *(["each"] if "each" in given["cost"] else [])], label, "cost")
+        declared(f"cost of {label}", minutes, Sequence[Positive])
+        require(len(minutes) == 2, f"cost of {label}", minutes, "two numbers: minutes of a CPU core, of an H200")
+    chosen = sum(bool(tried.get("chosen")) for tried in search)
+    require(chosen == bool(search), "readings that were chosen", chosen, "one of a search")
 
 
 @cache
@@ -72,18 +61,14 @@ def defaults() -> dict:
     return json.loads(DEFAULTS.read_text("utf-8"))
 
 
-@cache
-def _protocols(folder: Path) -> dict[str, dict]:
-    data = strict.keys(folder / "protocols.yaml", {"protocols": dict}, {})["protocols"]
-    for name, given in data.items():
-        with strict.at("protocols.yaml", name):
-            strict.check(Protocol, given)
-    return data
-
-
+@places.kept
 def protocols() -> dict[str, dict]:
     """All protocols by name; the first entry that is not as declared is refused, with file, entry and key."""
-    return _protocols(places.PAPERS)
+    data = strict.keys(places.PAPERS / "protocols.yaml", {"protocols": dict})["protocols"]
+    for name, given in data.items():
+        with strict.at("protocols.yaml", name):
+            _check(given)
+    return data
 
 
 def check() -> None:
@@ -99,7 +84,7 @@ def parts(protocol: Mapping, label: str) -> tuple[dict, dict, dict]:
     own = {name: method.pop(name) for name in OWN if name in method}
     local = protocol["local"] | ({"lr": own.pop("lr")} if "lr" in own else {})
     setting = {name: protocol[name] for name in SETTINGS if name in protocol}
-    return method, local, {"evaluate_every": Protocol.evaluate_every} | setting | own
+    return method, local, {"evaluate_every": 10} | setting | own
 
 
 def plan(name: str, label: str, seed: int = 0, **how) -> "Plan":
@@ -116,8 +101,3 @@ def plan(name: str, label: str, seed: int = 0, **how) -> "Plan":
     unseen, federation = protocol.get("unseen", 0.0), protocol["federation"]
     with strict.at("protocols.yaml", name, label):
         return plans.Plan(name, label, method, federation, local, setting, seed, unseen, how, source).check()
-
-
-def simulation(name: str, label: str, *, seed: int = 0, **overrides) -> "Simulation":
-    """Set up one run of a protocol; see :func:`plan`; `overrides` are in place of its settings."""
-    return plan(name, label, seed).simulation(**overrides)

@@ -96,14 +96,11 @@ def keep_models(record: Path, history: "History") -> None:
         used, client = range(len(found.table)), found.shares
     else:
         used, client = found.index.unique(return_inverse=True)
-    kept = {
-        "models": [run.model.bound(found.table[k].clone()).state_dict() for k in used],
-        "client": client,
-        "confusions": torch.from_numpy(history.confusions(personal=own)),
-        "groups": torch.stack([none.expand(len(found)) if now is None else now for now in history.groups]),
-    }
+    groups = torch.stack([none.expand(len(found)) if now is None else now for now in history.groups])
+    models = [run.model.bound(found.table[k].clone()).state_dict() for k in used]
+    confusions = torch.from_numpy(history.confusions(personal=own))
     with places.atomic_write(record.with_suffix(".pt")) as part:
-        torch.save(kept, part)
+        torch.save({"models": models, "client": client, "confusions": confusions, "groups": groups}, part)
 
 
 def parse(file: Path, parts: Iterable[str]) -> dict:
@@ -117,10 +114,7 @@ def parse(file: Path, parts: Iterable[str]) -> dict:
 
 
 def read(file: Path) -> dict:
-    """Read a record; one that lacks a part, or whose name is not that of its configuration, is refused by name.
-
-    That its numbers are sound is asked once, by a test over ``book/results``, and not at each read.
-    """
+    """Read a record; one that lacks a part, or whose name is not that of its configuration, is refused by name."""
     place = f"{file.parent.name}/{file.name}"
     with strict.at(place):
         record = parse(file, PARTS)

@@ -66,15 +66,13 @@ def fits(record: dict) -> bool:
     config, (method, local, setting) = record["config"], protocols.parts(protocol, record["label"])
     arrival, never = config.get("arrival") or [], config["rounds"] + 1
     away = round(protocol.get("unseen", 0) * len(arrival))
-    builder, usual = protocol["federation"]["builder"], protocols.defaults()
+    federation, usual = protocol["federation"] | {"seed": record["seed"], "digest": None}, protocols.defaults()
     needed, has = ({key: given[key] for key in COMPARED if key in given} for given in (setting, config))
-    pairs = ((usual["method"][method["name"]], method, config["method"]),
-             (usual["federation"][builder] | {"seed": record["seed"], "digest": None},
-              protocol["federation"], config["federation"] | {"digest": None}),
-             (usual["local"], local, config["local"]), (usual["setting"], needed, has))  # fmt: skip
+    pairs = ((usual["method"][method["name"]], method, config["method"]), (usual["local"], local, config["local"]),
+             (usual["federation"][federation["builder"]], federation, config["federation"] | {"digest": None}),
+             (usual["setting"], needed, has))  # fmt: skip
     return (
-        arrival.count(never) == away
-        and arrival.count(1) == len(arrival) - away
+        [arrival.count(never), arrival.count(1)] == [away, len(arrival) - away]
         and (config.get("personal") or [usual["scored"]])[0] == usual["scored"]
         and all(kind | one == kind | other for kind, one, other in pairs)
     )

@@ -42,8 +42,7 @@ def use_style() -> None:
 def digest(array: ArrayLike, decimals: int = 6) -> str:
     """One short line that changes when the plotted numbers do, at the `decimals` that matter.
 
-    Notebook checks compare this line in place of pictures: shape, mean of what is not missing, and the start
-    of the SHA-256 of the rounded values, as in ``(2, 3) mean 0.500000 sha256 0f1e2d3c4b5a``. -0.0 counts as 0.0.
+    Checks of notebooks compare it in place of pictures: ``(2, 3) mean 0.500000 sha256 0f1e2d3c4b5a``, rounded.
     """
     values = np.round(numbers("array", array).astype("<f8"), decimals) + 0.0  # -0.0 + 0.0 is 0.0
     values[np.isnan(values)] = np.nan  # one bit pattern for all of them

@@ -28,13 +28,10 @@ def learning_curves(frames: Mapping, y: str = "accuracy", *, ylabel: str = "") -
     Parameters
     ----------
     frames : mapping of label to DataFrame or tuple
-        A frame has the column `y`, and ``round`` as a column or as its index. Rounds without a value are passed
-        over; where a round has several rows (one per seed), the line is their mean and the band one standard
-        deviation (ddof 1) to either side. A tuple is ``(x, y)``.
-    y : str
-        The column to draw.
-    ylabel : str
-        Its name on the axis, `y` itself if empty.
+        A frame has the column `y`, and ``round`` as a column or as its index; a tuple is ``(x, y)``. Where a round
+        has several rows (one per seed), the band is one standard deviation (ddof 1) to either side of their mean.
+    y, ylabel : str
+        The column to draw, and its name on the axis (`y` itself if empty).
     """
     canvas.named("frames", frames)
     curves = {label: curve(f"frames[{label!r}]", frame, y) for label, frame in frames.items()}
@@ -159,10 +156,8 @@ def image_grid(images: ArrayLike, titles: Sequence[str] = (), *, rows: Sequence[
     ----------
     images : array_like, shape (n, H, W) or (n, 1, H, W)
         Pictures. All share one scale from the darkest to the brightest value among them.
-    titles : sequence of str
-        One short line above each image.
-    rows : sequence of str
-        The name of each row, for instance the cluster.
+    titles, rows : sequence of str
+        One short line above each image, and the name of each row, for instance the cluster.
     """
     pictures = canvas.numbers("images", images)
     shaped = pictures.size and (pictures.ndim == 3 or (pictures.ndim == 4 and pictures.shape[1] == 1))
