@@ -142,7 +142,8 @@ def doses(leads: Mapping[str, Mapping[str, Mapping[str, Mapping[float, Gap]]]]) 
     shifts = list(dict.fromkeys(shift for row in leads.values() for shift in row))
     figure = plt.figure(figsize=(9.6, 3.1 * len(leads)))
     plt.close(figure)
-    said = []
+    said, cells = [], (gaps for row in leads.values() for shift in row.values() for gaps in shift.values())
+    top = 1.1 * max(5, *(gap.ends()[1] for gaps in cells for gap in gaps.values()))
     for part, (title, row) in zip(np.atleast_1d(figure.subfigures(len(leads))), leads.items(), strict=True):
         ((*axes,),) = part.subplots(1, len(shifts), squeeze=False, sharey=True)
         known: dict[str, object] = {}
@@ -164,8 +165,8 @@ def doses(leads: Mapping[str, Mapping[str, Mapping[str, Mapping[float, Gap]]]]) 
             ax.set_title(shift, fontsize="medium")
             ax.set(xlabel="strength", xlim=(0.1, 1.1), xticks=[0.2, 0.6, 1], xticklabels=["0.2", "0.6", "1"])
             ax.set_yscale("symlog", linthresh=5)  # small leads stay visible beside large losses
-            ax.set_yticks(ticks := [-50, -20, -10, -5, 0, 5], [f"{tick:+d}" if tick else "0" for tick in ticks])
-            ax.set_ylim(bottom=-100)  # no lead is lower
+            ax.set_yticks(ticks := [-50, -20, -10, -5, 0, 5, 10], [f"{tick:+d}" if tick else "0" for tick in ticks])
+            ax.set_ylim(-100, top)  # no lead is lower
         axes[0].set_ylabel(f"{title}\npoints ahead")
         part.legend(handles=[*known.values()], loc="outside lower center", ncols=len(known))
     return figure, f"Points ahead of fine-tuned FedAvg. {'; '.join(said)}."
