@@ -390,7 +390,7 @@ def unrun(folder: Path) -> Iterator[list[str]]:
             lacking = [run for name in names for run in ledger.missing(name, folder=folder)]
             had = sum(len(ledger.recorded(name, folder=folder)) for name in names)
             hours = sum(run.minutes for run in lacking) / 60
-            yield [f"{data}, {title}", f"{had} of {had + len(lacking)}", f"{hours:.1f}"]
+            yield [f"{data}, {title}", f"{had} of {had + len(lacking)}", f"{hours:.2f}"]
 
 
 def tuned(protocol: str, folder: Path) -> Iterator[list[str]]:
