@@ -252,8 +252,9 @@ def test_newcomers_join_the_closest_cluster_or_open_one_with_its_model(members):
     """At tau .5 clients within 60 degrees join; the one 70 away from the nearest opens a cluster."""
     method = Given(table=at(0, 120, 45, 190, 100), members=members)
     (server,), fed = meet(method, [0, 1])
-    net = network(method, fed, 2)
+    net, prints = network(method, fed, 2), server["prints"].clone()
     after = method.join(server, torch.tensor([2, 3, 4]), net)
+    assert torch.equal(server["prints"], prints)
     assert after["assign"].tolist() == [0, 1, 0, 2, 1]
     assert torch.equal(after["theta"], server["theta"][[0, 1, 1]])
     psi = method.extract(server, None, type("Data", (), {"clients": range(5)}), None)["psi"].dense()

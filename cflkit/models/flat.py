@@ -171,7 +171,7 @@ class Model:
             _put(bare, name, _get(bare, other))
         for name, buffer in module.named_buffers(remove_duplicate=False):
             if not buffer.is_floating_point():
-                _put(bare, name, buffer.clone())
+                _put(bare, name, buffer)
         return bare
 
     def init(self, seed: int) -> Tensor:
