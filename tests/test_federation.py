@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from cflkit import federation, images
 from cflkit.data import partition
 from cflkit.data.builders import build
+from cflkit.data.domains import Atlas
 from cflkit.data.federation import Federation, Samples
 from cflkit.data.images import Images
 
@@ -265,6 +266,11 @@ def test_each_client_and_each_cluster_draws_by_itself():
     laws = [partition.laws(1.0, "total", 5, 2, 0, cluster) for cluster in (0, 1)]
     for one, other in (held, laws, laws[0]):
         assert not np.array_equal(one, other)
+
+
+def test_a_label_without_rows_keeps_its_place():
+    found = Atlas(numbered()).by_label(0, np.array([0, 2, 4]))
+    assert [ids.tolist() for ids in found] == [[0, 4], [], [2], []]
 
 
 def shares_of_five_percent(alpha, convention):
