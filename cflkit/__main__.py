@@ -9,7 +9,7 @@ def main() -> int:
     """Run the program; an interrupt is one line even while PyTorch is imported."""
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # what runs in the background was told to ignore it
         signal.signal(signal.SIGINT, _interrupt)
-    for stream in (sys.stdout, sys.stderr):
+    for stream in filter(None, (sys.stdout, sys.stderr)):  # one may be closed
         stream.reconfigure(errors="backslashreplace")  # a locale without dashes and signs
     try:
         from cflkit.workbook.console import main as console

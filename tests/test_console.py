@@ -4,6 +4,7 @@ import json
 import pickle
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -115,7 +116,13 @@ def test_models_are_kept_beside_a_record(method, networks, toy, capsys):
     hits = kept["confusions"].diagonal(0, 1, 2).sum(1) / kept["confusions"].sum((1, 2))
     score = "personal_accuracy" if method == "local" else "accuracy"
     assert hits.mean().item() == pytest.approx(record["final"][score], abs=1e-5)
+    assert (groups[0] == -1).all() or method not in ("ifca", "fedrc")  # where nobody has chosen yet
     assert groups.shape == (2, 4) and groups[-1].tolist() == record["clients"].get("cluster", [-1] * 4)
+
+
+def test_whom_a_protocol_leaves_unseen_comes_after_the_last_round():
+    plan = replace(plans.free("fedavg"), unseen=0.25, setting={"rounds": 3, "model": "mlp4"})
+    assert plan.simulation(progress=False).arrival.sort().values.tolist() == [1] * 30 + [4] * 10
 
 
 def test_a_method_of_ones_own_is_named_by_its_file(toy, capsys):

@@ -12,6 +12,7 @@ from tiny import refused
 from cflkit import federation, images
 from cflkit.data import partition
 from cflkit.data.builders import build
+from cflkit.data.domains import Atlas
 from cflkit.data.federation import Federation, Samples
 from cflkit.data.images import Images
 
@@ -253,6 +254,18 @@ def test_hold_out_keeps_copies_together(ids, share, seed):
     assert len(set(out)) == max(1, round(share * len(set(ids))))
 
 
+def test_each_client_and_each_cluster_draws_by_itself():
+    held = partition.hold_out_each([np.arange(40)] * 2, 0.5, 0, "test")[1]
+    laws = [partition.laws(1.0, "total", 5, 2, 0, cluster) for cluster in (0, 1)]
+    for one, other in (held, laws, laws[0]):
+        assert not np.array_equal(one, other)
+
+
+def test_a_label_without_rows_keeps_its_place():
+    found = Atlas(numbered()).by_label(0, np.array([0, 2, 4]))
+    assert [ids.tolist() for ids in found] == [[0, 4], [], [2], []]
+
+
 def shares_of_five_percent(alpha, convention):
     drawn = np.array(partition.laws(alpha, convention, 10, 4000, 0))
     return (drawn >= 0.05).sum(1).mean()
@@ -262,6 +275,12 @@ def test_alpha_conventions():
     assert shares_of_five_percent(3, "total") == pytest.approx(4.2, abs=0.15)  # MD-ICFL's "three to five classes"
     assert shares_of_five_percent(3, "per_class") == pytest.approx(8.3, abs=0.15)
     assert shares_of_five_percent(30, "total") == shares_of_five_percent(3, "per_class")  # the same law
+
+
+def test_shares_of_rotations_are_drawn_from_alpha_for_each(digits):
+    fed = federation.mixed(digits, clients=20, samples_per_client=60, alpha=1.0)
+    drawn = np.array([np.bincount(fed.train.take([i]).tag, minlength=4) / 60 for i in range(20)])
+    assert abs(drawn - partition.laws(1.0, "per_class", 4, 20, 0)).max() < 0.25
 
 
 def test_clients_do_not_depend_on_later_clusters(digits):

@@ -40,7 +40,7 @@ def test_a_chunk_sees_its_own_rows_and_defaults(memory):
     later = ChunkMemory(memory, [2, 3, 5], 2, CPU)
     own = torch.arange(6.0, dtype=torch.float64).reshape(3, 2)
     assert later.get("v", own).tolist() == [[2, 2], [2, 3], [5, 5]]
-    with pytest.raises(ValueError, match="shorter"):
+    with pytest.raises(ValueError, match="3 rows"):
         later["v"] = own[:2]
 
 

@@ -34,10 +34,10 @@ def test_a_federation_is_tested_on_its_validation_data_while_parameters_are_chos
     assert torch.equal(choosing.test.index, fed.validation.index)
     assert choosing.train is fed.train and choosing.validation is None
     assert choosing.test_of.tolist() == list(range(8)) and choosing.test.sizes.tolist() == [5] * 8
-    for part in (choosing.subset([5, 2]), fed.subset([5, 2]).validating()):
-        assert part.test_of.tolist() == [1, 0] and torch.equal(part.test.rows(1)[0], fed.validation.rows(5)[0])
+    for part in (choosing.subset([5, 7, 2]), fed.subset([5, 7, 2]).validating()):
+        assert part.test_of.tolist() == [1, 2, 0] and torch.equal(part.test.rows(1)[0], fed.validation.rows(5)[0])
         again = federation.build(json.loads(json.dumps(part.config)))
-        assert torch.equal(again.test.index, part.test.index) and again.test_of.tolist() == [1, 0]
+        assert torch.equal(again.test.index, part.test.index) and again.test_of.tolist() == [1, 2, 0]
     with pytest.raises(ValueError, match=r"^validation = None: must be set apart: give the builder"):
         choosing.validating()
 

@@ -24,6 +24,7 @@ from torch import nn
 
 from cflkit import SGD, federation, images, rng, simulate
 from cflkit.checks import enough_memory, plain
+from cflkit.engine.rows import Pick
 from cflkit.engine.simulation import Simulation
 from cflkit.methods import IFCA, Ditto, FedAvg, FedProx, LocalOnly, StoCFL
 from cflkit.models import build
@@ -466,7 +467,20 @@ def test_the_same_picture_in_training_and_test_is_counted():
     assert colours.shape == (15, 15, 3) and len(few["rows"]) == 2 and not colours[5:].any()
 
 
-# ---------------------------------------------------------------------- threads
+# ---------------------------------------------------------------------- threads, and what PyTorch is set to
+@pytest.mark.parametrize("make", ["mlp8", DRAWING["dropout"]])
+@pytest.mark.parametrize("around", [torch.no_grad, torch.inference_mode,
+                                    partial(torch.autocast, "cpu", torch.bfloat16)])  # fmt: skip
+def test_a_run_is_the_same_whatever_pytorch_does_for_the_code_that_calls(make, around, fed):
+    settings = {"model": make, "local": LOCAL, "dtype": "float32", **QUIET}
+    usual = simulate(StoCFL(), fed, **settings)
+    with around():
+        other = simulate(StoCFL(), fed, **settings)
+    assert torch.equal(usual.server["theta"], other.server["theta"]) and usual.rounds == other.rounds
+    with torch.device("meta"):
+        assert "torch's default device = 'meta'" in str(refusal(Simulation, FedAvg(), fed, **settings))
+
+
 @pytest.mark.parametrize("make", [mlp, DRAWING["functional dropout"]])
 def test_runs_side_by_side_are_those_one_after_the_other(make, fed):
     def run(seed):
@@ -549,6 +563,15 @@ def calling(clients, **more):
     return replaced(round=round)
 
 
+def averaging(mean):
+    """A method whose server takes that mean of what clients have trained."""
+
+    def round(self, server, sampled, net):
+        return {"model": mean(net.call(sampled, self.client, {"model": server["model"]})["model"])}
+
+    return replaced(round=round)
+
+
 def upload(made):
     return replaced(client=lambda self, down, memory, data, local: made(local.sgd(down["model"], data).dense()))
 
@@ -581,6 +604,24 @@ SEAM = {  # a method, and what its line says
     "clusters that are no integers": (replaced(assignment=lambda *_: torch.zeros(3)), "mine.assignment = tensor"),
     "serves some": (replaced(serve=lambda self, server, clients, net: server["model"].expand(2, -1)),
                     "models that are served = "),
+    "an integer for a model": (upload(lambda rows: {"model": rows.long()}), "['model']: must be floats"),
+    "changes what it receives": (replaced(client=lambda self, down, memory, data, local: {
+        "model": local.sgd(down["model"].add_(1), data)}), "received and left as it is"),
+    "another precision": (replaced(client=lambda self, down, memory, data, local: {
+        "model": local.sgd(down["model"].float(), data)}), "dtype of start = torch.float32: must be torch.float64"),
+    "keeps one row for all": (replaced(client=lambda self, down, memory, data, local: [
+        memory.__setitem__("own", torch.zeros(5, 1)), {}][1]), "what clients keep as own = "),
+    "a client twice": (calling(lambda c: c * 0), "clients = [0, 0, 0]: must be different"),
+    "a model that is not there": (replaced(round=lambda self, server, sampled, net: Pick(
+        torch.zeros(2, 4), torch.tensor([0, 1, -1]))), "index = [0, 1, -1]: must be in 0..1"),
+    "a cluster that is not known": (averaging(lambda rows: rows.mean_by(torch.tensor([0, 1, -1]), 2)),
+                                    "groups = [0, 1, -1]: must be in 0..1"),
+    "a mean of nobody": (averaging(lambda rows: rows.mean(torch.zeros(3))), "weights = tensor([0., 0., 0.]): must"),
+    "less than nothing": (averaging(lambda rows: rows.mean(torch.tensor([-1.0, 1, 1]))), "weights = [-1.0, 1.0, 1"),
+    "config of tensors": (replaced(config=lambda self: {"a": torch.zeros(1)}), "mine.config = {'a': "),
+    "log by numbers": (replaced(log=lambda *_: {1: 1}), "mine.log = [1]: must be a dict"),
+    "serves single precision": (replaced(serve=lambda self, server, clients, net: server["model"].float().expand(
+        len(clients), -1)), "a model that is scored = tensor"),
     "serves a dict": (replaced(serve=lambda self, server, clients, net: {}), "models that are served = {}"),
 }  # fmt: skip
 

@@ -75,6 +75,16 @@ def test_fedsoft_serves_by_what_a_client_said_and_asks_who_was_never_asked():
     assert served.index.tolist() == torch.where(known, 1 - fresh, fresh).tolist()
 
 
+def test_fedsoft_draws_by_importance_times_images(monkeypatch):
+    drawn, given = FedSoft.drawn, []
+    monkeypatch.setattr(FedSoft, "drawn", lambda self, weights, *more: given.append(weights) or drawn(
+        self, weights, *more))  # fmt: skip
+    method = FedSoft(k=2)
+    net, clients = network(method, tiny_fed()), torch.tensor([1, 4])
+    after = method.round(method.start(net), clients, net)
+    close(torch.stack(given, 1), after["importance"][clients] * torch.tensor([[3], [4]]))
+
+
 def test_a_fedsoft_cluster_never_draws_nobody():
     assert len(FedSoft(draw=0.01).drawn(torch.ones(5), 0, network(FedSoft(), tiny_fed()))) == 1
 

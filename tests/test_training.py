@@ -217,6 +217,16 @@ def test_randomness_belongs_to_seed_round_and_client_alone(make, ragged):
     assert torch.equal(a, b) is not model.draws  # and their dropout
 
 
+def test_other_labels_are_trained_on_by_who_has_kept_the_images(ragged):
+    fed, model = ragged(9, 5), flat("mlp8")
+    data, sgd, found = held(fed, model), SGD(0.1, epochs=2, batch_size=4), {}
+    for trainer in ("lean", "shared"):
+        train = local(model, sgd, trainer)
+        train.sgd(model.init(0), data)
+        found[trainer] = train.sgd(model.init(0), data.relabelled(lambda i, y: (y + 1) % 10))
+    torch.testing.assert_close(found["shared"], found["lean"], rtol=0, atol=1e-12)
+
+
 # ---------------------------------------------------------------------- when something goes wrong
 def _fails_for(n):
     def objective(module, x, y):

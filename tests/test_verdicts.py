@@ -187,7 +187,8 @@ def test_findings_and_verdicts_compare_alike():
     a, b = "stocfl_rotmnist_4800_r10/ifca4", "stocfl_rotmnist_4800_r10/stocfl"
     (found,) = verdicts.decide({"p": {"more": [a, b]}}, {})
     assert findings.gap(a, b) == {"mean": found.mean, "low": found.low, "high": found.high, "n": found.n}
-    assert findings.WORDS["ahead"](a, b) is True
+    ahead = [findings.WORDS["ahead"](a, b, by) for by in (found.low - 0.1, found.low, found.mean - 1e-6)]
+    assert ahead == [True, False, False]
     assert findings.WORDS["verdict"]("stocfl-gain") == verdicts.verdict("stocfl-gain")
 
 

@@ -197,7 +197,7 @@ def _array(name: str, value: Tensor | np.ndarray) -> np.ndarray:
             value = value.detach().to_dense().cpu()
             known = not value.is_floating_point() or value.dtype in (torch.float16, torch.float32, torch.float64)
             value = value.numpy() if known else value.float().numpy()
-        return np.asarray(value)
+        return np.require(value, requirements="W")  # pandas hands out arrays that PyTorch would warn of
     except (ValueError, TypeError, RuntimeError) as error:
         line = f"{name} = {type(value).__name__}: must be a tensor or an array of numbers"
         raise ValueError(f"{line}; {str(error).partition(chr(10))[0]}") from error

@@ -69,6 +69,8 @@ class Scorer:
     @torch.no_grad()
     def logits(self, vector: Tensor, test_set: int) -> Tensor:
         """What one model says (n, C) of one test set."""
+        ok = isinstance(vector, Tensor) and vector.dim() == 1 and vector.dtype == self.model.dtype
+        require(ok, "a model that is scored", vector, f"a vector of {self.model.dtype}, the run's")
         test = self.federation.test
         index = test.rows(test_set)[0]
         pieces = [index.split(IMAGES_AT_ONCE)]

@@ -25,7 +25,7 @@ class History:
         One row a round, from round 0 (before training); scores only where the round was evaluated.
     seconds : list of float
         Wall time of each round, kept apart: it is never the same twice.
-    groups : list of Tensor (N,) of int32, or None
+    groups : list of Tensor (N,) of int64, or None
         The cluster of each client after each round, -1 where unknown yet; None where the method has none.
     server : dict
         The server's final state.

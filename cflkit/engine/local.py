@@ -133,7 +133,10 @@ class Local:
 
 
 def _need_vectors(name: str, given: Rowwise, m: int, model: Model) -> None:
-    """Require one vector of the model's length for all of `m` clients, or one of each."""
+    """Require one vector of the model's length and precision for all of `m` clients, or one of each."""
+    require(isinstance(given, Rowwise), name, given, "a tensor or a Pick")
+    dtype = given.table.dtype if isinstance(given, Pick) else given.dtype
+    require(dtype == model.dtype, f"dtype of {name}", dtype, f"{model.dtype}, the run's")
     shape = (len(given), *given.table.shape[1:]) if isinstance(given, Pick) else tuple(given.shape)
     ok = shape in ((model.size,), (m, model.size))
     require(ok, f"shape of {name}", shape, f"({model.size},) or ({m}, {model.size}): one vector, or one a client")

@@ -131,6 +131,7 @@ class ChunkMemory:
 
     def get(self, name: str, default: Rowwise) -> Tensor:
         """Rows (m, P) under `name`; `default` is shared (P,), or one a client."""
+        require(isinstance(default, Rowwise), f"default of {name}", default, "a tensor or a Pick")
         kept = {i: self._memory.get(name, client) for i, client in enumerate(self._clients)}
         kept = {i: value for i, value in kept.items() if value is not None}
         rows = torch.stack(list(kept.values())).to(self._device) if kept else None  # all in one transfer
@@ -142,6 +143,9 @@ class ChunkMemory:
         return found
 
     def __setitem__(self, name: str, rows: Part | Tensor) -> None:
+        ok = isinstance(rows, Tensor | Part) and tuple(rows.shape[:1]) == (len(self._clients),)
+        require(ok, f"what clients keep as {name}", rows, f"a tensor or a Part with {len(self._clients)} rows")
+        require(name.isidentifier(), "name of what clients keep", name, "letters, digits and _")
         rows = part(rows)
         if self._memory.folder is not None and self._device.type != "cpu":
             rows = Dense(rows.dense().cpu())  # all in one transfer

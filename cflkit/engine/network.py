@@ -222,6 +222,7 @@ class Network:
         n = len(self.task.sizes)
         wrong = clients[(clients < 0) | (clients >= n)].tolist()
         require(not wrong, "clients", wrong[:5], f"in 0..{n - 1}")
+        require(len(clients.unique()) == len(clients), "clients", clients.tolist(), "different from each other")
         if self.present is not None:
             late = clients[~torch.isin(clients, self.present)].tolist()
             require(not late, "arrival", f"after round {self.round} for clients {late[:5]}",
@@ -263,7 +264,13 @@ class Network:
     def _work(self, clients: Tensor, work: Callable, received: dict) -> dict[str, Part | Tensor]:
         ids = clients.tolist()
         memory = ChunkMemory(self._memory, ids, self.round, self.task.model.device)
-        return work(received, memory, self._data(ids), self._local)
+        tensors = {name: v.table if isinstance(v, Pick) else v for name, v in received.items()}
+        before = {name: v._version for name, v in tensors.items()}
+        uploads = work(received, memory, self._data(ids), self._local)
+        changed = [name for name, v in tensors.items() if v._version != before[name]]
+        who = getattr(work, "__qualname__", repr(work))
+        require(not changed, who, changed, "received and left as it is: clients share it; clone first")
+        return uploads
 
 
 def _on_one_thread(done: Callable, here: slice) -> dict[str, Part | Tensor]:
@@ -295,6 +302,8 @@ class _Arriving:
         kinds = {name: (tuple(rows.shape[1:]), rows.dtype) for name, rows in uploads.items()}
         self._kinds = self._kinds or kinds
         require(kinds == self._kinds, self.who, kinds, f"as of the first clients, {self._kinds}")
+        whole = [name for name in self._mean.keys() & kinds.keys() if not kinds[name][1].is_floating_point]
+        require(not whole, self.who, whole, "floats, of which a mean is wanted")
         missing = sorted(self._mean.keys() - kinds.keys())
         require(not missing, self.who, list(kinds), f"a dict with {missing}, of which a mean is wanted")
         return uploads

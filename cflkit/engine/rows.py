@@ -27,10 +27,19 @@ class Pick:
         The distinct rows.
     index : Tensor (m,) of int64
         Which row each client has.
+
+    Raises
+    ------
+    ValueError
+        If a client has a row that there is not: -1, which stands for an unknown cluster, is no row.
     """
 
     table: Tensor
     index: Tensor
+
+    def __post_init__(self):
+        if self.index.device.type == "cpu":  # of a GPU's, to look would be to wait
+            _need_inside("index", self.index, len(self.table))
 
     def __len__(self) -> int:
         return len(self.index)
@@ -45,6 +54,14 @@ class Pick:
     def dense(self) -> Tensor:
         """One row a client (m, ...), copied."""
         return self.table[self.index]
+
+
+def _need_inside(name: str, numbers: Tensor, k: int) -> None:
+    whole = isinstance(numbers, Tensor) and not numbers.is_floating_point() and numbers.dtype != torch.bool
+    require(whole, name, numbers, "a tensor of integers")
+    if numbers.numel():
+        within = int(numbers.min()) >= 0 and int(numbers.max()) < k
+        require(within, name, numbers.tolist(), f"in 0..{k - 1}")
 
 
 @dataclass(frozen=True)
@@ -258,7 +275,9 @@ class Rows:
         return rows[0] if len(rows) == 1 else torch.cat(rows)
 
     def mean(self, weights: Tensor | None = None) -> Tensor:
-        """Weighted mean over the clients (...); plain without weights."""
+        """Weighted mean over the clients (...), not all of weight 0; plain without weights."""
+        heavy = weights is None or bool(weights.sum() > 0)
+        require(heavy, "weights", weights, "above 0 for a client or more")
         groups = torch.zeros(len(self), dtype=torch.int64)
         return self.mean_by(groups, 1, weights=weights)[0]
 
@@ -279,8 +298,16 @@ class Rows:
         Returns
         -------
         Tensor (k, ...)
+
+        Raises
+        ------
+        ValueError
+            If groups or weights are not one a client, groups not in 0..k-1, or weights negative or not finite.
         """
         weights = [1.0] * len(self) if weights is None else weights.tolist()
+        right = all(0 <= weight < math.inf for weight in weights)
+        require(right, "weights", weights, "finite and at least 0")
+        _need_inside("groups", groups, k)
         total = self._sums(groups.tolist(), k, weights)
         mass = [0.0] * k
         for group, weight in zip(groups.tolist(), weights, strict=True):
@@ -294,10 +321,14 @@ class Rows:
 
     def sum_by(self, groups: Tensor, k: int) -> Tensor:
         """Sum within each of `k` groups (k, ...); `groups` (m,) says which is each client's."""
+        _need_inside("groups", groups, k)
         return self._sums(groups.tolist(), k, [1.0] * len(self))
 
     def _sums(self, groups: list[int], k: int, weights: list[float]) -> Tensor:
-        require(len(groups) == len(weights) == len(self), "groups", len(groups), f"{len(self)} long, one a row")
+        require(len(groups) == len(self), "groups", len(groups), f"{len(self)} long, one a row")
+        require(len(weights) == len(self), "weights", len(weights), f"{len(self)} long, one a row")
+        dtype = self.parts[0].dtype
+        require(dtype.is_floating_point, "rows", dtype, "floats, of which there are sums and means")
         total, begin = self.parts[0].zeros(k), 0
         for chunk in self.parts:
             here = slice(begin, begin := begin + len(chunk))

@@ -7,11 +7,13 @@ On a GPU this holds up to rounding: cuDNN may choose other kernels, and without 
 train together as there is room for.
 """
 
+import contextlib
 import hashlib
+import json
 import math
 import re
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import KW_ONLY, asdict, dataclass
 from functools import cached_property, partial
@@ -81,6 +83,14 @@ def schedule(
         chosen = rng.generator(seed, t, "sampling").choice(len(available), size=m, replace=False)
         drawn.append(available[torch.from_numpy(chosen).sort().values])
     return drawn
+
+
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Record derivatives and cast nothing, whatever PyTorch does for the code that calls."""
+    plainly = [torch.autocast(device, enabled=False) for device in ("cpu", "cuda")]
+    with torch.inference_mode(False), torch.enable_grad(), plainly[0], plainly[1]:
+        yield
 
 
 @dataclass(eq=False, repr=False)
@@ -178,9 +188,12 @@ class Simulation(Checked):
     progress: bool = True
     debug: bool = False
 
+    @_undisturbed()
     def __post_init__(self):
         super().__post_init__()
         method, federation = self.method, self.federation
+        usual = str(torch.get_default_device())
+        require(usual == "cpu", "torch's default device", usual, "cpu; device= says where models are trained")
         ready = callable(getattr(method, "round", None)) and not isinstance(method, type)
         require(ready, "method", method, "a method with its hyper-parameters, such as FedAvg()")
         told = self.executor is None or self.workers is not None
@@ -204,6 +217,11 @@ class Simulation(Checked):
         require(not own, "finetune", self.finetune, f"0 for {method.name}, which predicts by more than a network")
         self.scorer, self.scoring = self._scoring()
         self.config = self._config(given)
+        try:
+            json.dumps(self.config)
+        except TypeError as error:
+            line = f"what JSON can hold; {error}"
+            require(False, f"{method.name}.config", self.config["method"], line)
 
     def _build(self) -> Model:
         """Make the architecture where the run is to be, and see that it fits images and labels."""
@@ -306,7 +324,7 @@ class Simulation(Checked):
         BusyError
             If another process is at work on the checkpoint.
         """
-        with enough_memory(f"{self.method.name} with a chunk of {self.chunk}"):
+        with _undisturbed(), enough_memory(f"{self.method.name} with a chunk of {self.chunk}"):
             return self._resumed(after)
 
     def _resumed(self, after: Callable[[History], object] | None) -> History:
@@ -454,7 +472,7 @@ class Simulation(Checked):
             require(ok, f"{self.method.name}.assignment", after, f"integers ({n},), the cluster of each client")
             row["sizes"] = metrics.cluster_sizes(after)
             row["clusters"] = len(row["sizes"])
-            after = after.to(torch.int32, copy=True)  # a method may change its own in place
+            after = after.to(torch.int64, copy=True)  # a method may change its own in place
             before = history.groups[-1] if history.groups else None
             row["moved"] = 0 if before is None else metrics.moved(before, after)
             if truth is not None:
@@ -470,6 +488,7 @@ class Simulation(Checked):
         """What the method logs, as a history can keep it."""
         own, who = self.method.log(server), f"{self.method.name}.log"
         require(isinstance(own, dict), who, own, "a dict of numbers, by name")
+        require(all(isinstance(name, str) for name in own), who, [*own], "a dict of numbers, by name")
         own = {name: plain(value) for name, value in own.items()}
         for name, value in own.items():
             every = value if isinstance(value, list) else [value]

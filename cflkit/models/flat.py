@@ -171,7 +171,7 @@ class Model:
             _put(bare, name, _get(bare, other))
         for name, buffer in module.named_buffers(remove_duplicate=False):
             if not buffer.is_floating_point():
-                _put(bare, name, buffer.clone())
+                _put(bare, name, buffer)
         return bare
 
     def init(self, seed: int) -> Tensor:
@@ -182,6 +182,7 @@ class Model:
 
     def views(self, vector: Tensor) -> dict[str, Tensor]:
         """Name the parts of `vector` (size,) as views shaped like the module's tensors."""
+        require(len(vector) == self.size, "len(vector)", len(vector), f"{self.size}, the numbers of this network")
         return {name: vector[self.spans[name]].view(shape) for name, shape in self.shapes.items()}
 
     def span(self, prefix: str) -> slice:

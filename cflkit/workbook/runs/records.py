@@ -91,7 +91,7 @@ def keep_models(record: Path, history: "History") -> None:
     from cflkit.engine.rows import Mixed
 
     own = "accuracy" not in history.final  # as with training alone
-    found, run, none = history.run.table(history, personal=own), history.run, torch.tensor(-1, dtype=torch.int32)
+    found, run, none = history.run.table(history, personal=own), history.run, torch.tensor(-1)
     if isinstance(found, Mixed):
         used, client = range(len(found.table)), found.shares
     else:
