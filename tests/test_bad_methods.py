@@ -1,10 +1,13 @@
-"""Every hyper-parameter of every method: what is declared is what is taken, and all else gets one clear line."""
+"""Settings of runs and hyper-parameters of methods: what is declared is taken, and all else gets one clear line."""
 
 import pytest
-from tiny import federation, simulation
+from tiny import federation, refused, simulation
 
 from cflkit import methods
 from cflkit.checks import parameters
+from cflkit.engine.sgd import SGD
+from cflkit.engine.simulation import Simulation
+from cflkit.methods import FedAvg
 
 EVERY = [(name, parameter) for name, kind in methods.METHODS.items() for parameter in parameters(kind)]
 EDGES = {  # the first number beyond and the last that is allowed, of these parameters
@@ -60,3 +63,43 @@ def test_more_clusters_than_clients_are_refused_before_any_work(name):
 ])  # fmt: skip
 def test_what_does_not_go_together(name, values, said):
     assert line(name, **values) == said
+
+
+def test_unknown_names_are_answered_with_the_known_ones(fed, settings_of_a_run):
+    line = refused("method = 'fedavgg': must be one of .*", methods.get, "fedavgg")
+    assert all(name in line for name in methods.METHODS)
+    refused("stocfl's parameter = 'taau': must be one of tau, lam, .*", methods.get, "stocfl", taau=1)
+    refused(r"local's parameter = 'mu': must be one of \(none\)", methods.get, "local", mu=1)
+    for model, line in (("lenett", "name = 'lenett': must be one of .*"), (3, "model = 3: must be a text or a .*")):
+        refused(line, Simulation, FedAvg(), fed, **settings_of_a_run | {"model": model})
+
+
+@pytest.mark.parametrize(("line", "settings"), [
+    ("batch_size = 0: must be an integer, 1 or more or None", {"batch_size": 0}),
+    ("steps = 0: must be an integer, 1 or more or None", {"steps": 0}),
+    ("epochs = -1: must be an integer, 0 or more", {"epochs": -1}),
+    (r"momentum = 1.0: must be a finite number, in \[0, 1\)", {"momentum": 1.0}),
+    ("weight_decay = -0.1: must be a finite number, 0 or more", {"weight_decay": -0.1}),
+    ("nesterov = True: must be False without momentum", {"nesterov": True}),
+])  # fmt: skip
+def test_local_training(line, settings):
+    refused(line, SGD, 0.1, **settings)
+
+
+@pytest.mark.parametrize(("line", "settings"), [
+    (r"participation = 1.2: must be a finite number, in \(0, 1\]", {"participation": 1.2}),
+    ("personal_clients = -1: must be an integer, 0 or more", {"personal_clients": -1}),
+    ("evaluate_every = 0: must be an integer, 1 or more", {"evaluate_every": 0}),
+    ("dtype = 'float16': must be one of float32, float64", {"dtype": "float16"}),
+    (r"arrival = \[1, 1\]: must be of type Tensor or None", {"arrival": [1, 1]}),
+    ("local = 0.1: must be of type SGD", {"local": 0.1}),
+    ("seed = -1: must be an integer, 0 or more", {"seed": -1}),
+    ("debug = 'no': must be True or False", {"debug": "no"}),
+    ("model = None: must be a text or a function", {"model": None}),
+    ("method = 'fedavg': must be a method with its hyper-parameters, .*", {"method": "fedavg"}),
+    ("method = .*FedAvg.*: must be a method with its hyper-parameters, .*", {"method": FedAvg}),
+    ("federation = None: must be of type Federation", {"federation": None}),
+])  # fmt: skip
+def test_simulations(line, settings, fed, settings_of_a_run):
+    settings = {"method": FedAvg(), "federation": fed} | settings_of_a_run | settings
+    refused(line, Simulation, settings.pop("method"), settings.pop("federation"), **settings)
