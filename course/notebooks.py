@@ -8,7 +8,7 @@ from course.source import ANSWER, Assignment, Cell
 
 RULES = """# Assignment {number}: {title}
 
-*{hours} hours, {total} points: {points}. Chapter: {chapters} of the book.*
+*{hours} hours, {total} points: {points}. {chapters} of the built book.*
 
 - Write your user name into the next cell. Your own numbers come from it.
 - Replace each `raise NotImplementedError` by your code. Keep names and arguments. Add cells as you like.
@@ -17,8 +17,8 @@ RULES = """# Assignment {number}: {title}
 - From `cflkit` you may import {uses}, and nothing else; not from {refuses} either.
 - Before you hand in: *Kernel, Restart Kernel and Run All Cells*. The grader does the same, within a minute
   for each cell, four for all, and two gigabytes, without a network, and without any file but this one.
-- Real numbers are `float64`; counts, sizes, labels and row numbers are integers. A function must not change the
-  tensors it is given."""
+- Real numbers are `float64`, and `float32` is right, too; counts, sizes, labels and row numbers are integers. A
+  function must not change the tensors it is given."""
 
 
 def mark(cell: NotebookNode, **values) -> NotebookNode:
@@ -39,7 +39,8 @@ def notebook(assignment: Assignment, part: str, pictures: dict[str, str] | None 
         number=assignment.name[1:], title=assignment.title, hours=assignment.hours,
         total=sum(points.values()) + written,
         points=", ".join(f"{task} {n}" for task, n in points.items()) + f", written {written}",
-        chapters=" and ".join(f"[{title}](../book/{file}.ipynb)" for title, file in assignment.chapters.items()),
+        chapters=("Chapter: " if len(assignment.chapters) == 1 else "Chapters: ")
+        + " and ".join(f"{title} (`book/{file}.html`)" for title, file in assignment.chapters.items()),
         uses=", ".join(f"`{name}`" for name in assignment.uses),
         refuses=" and ".join(f"`{name}`" for name in assignment.refuses),
     )  # fmt: skip

@@ -23,6 +23,7 @@ import yaml
 
 HOME = Path(__file__).resolve().parent
 STUDENT = 'student = "your-user-name"'
+NAMED = 'assert student != "your-user-name", "write your user name into the first code cell; run all cells again"'
 TENSORS = '''import torch
 
 torch.set_default_dtype(torch.float64)
@@ -31,6 +32,7 @@ torch.set_num_threads(1)
 
 def expect(what, came, right, known=None):
     """Raise AssertionError unless `came` is `right`; `known` says which usual mistake gives which numbers."""
+    assert came is not None, what + ": your function returned nothing"
     came, right = torch.as_tensor(came), torch.as_tensor(right)
 
     def alike(other):
@@ -122,7 +124,8 @@ def load(name: str) -> Assignment:
         elif key == "picture":
             cells += [Cell("picture", value, code.rstrip()), Cell("right", f"right-{value}", RIGHT.format(value))]
         elif key == "check":
-            cells.append(Cell("check", f"test-{value}", code.rstrip()))
+            named = f"{NAMED}\n" * (value == "measure")
+            cells.append(Cell("check", f"test-{value}", named + code.rstrip()))
         else:
             cells.append(Cell("answer", "written", code.rstrip(), int(value)))
     prose(body[end:])
