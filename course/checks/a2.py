@@ -71,20 +71,21 @@ def small(student, reference, draw):
 
 @check("ari", 1, "The names of clusters mean nothing.", N=(6, 30))
 def renamed(student, reference, draw):
-    """Other names, which need not be 0, 1, 2, nor below the number of clients."""
+    """Other names, which need not be 0, 1, 2, nor below the number of clients, nor positive."""
     found, truth = draw.whole(0, 4, draw.N), draw.whole(0, 4, draw.N)
     found[:3], truth[:3] = torch.tensor([0, 0, 1]), torch.tensor([0, 0, 1])
-    one, two = draw.order(900)[:4] + 40, draw.order(900)[:4] + 40
+    one, two = draw.order(900)[:4] + 40, 40 - draw.order(900)[:4]
     same(student.ari(one[found], truth), reference.ari(found, truth))
     same(student.ari(found, two[truth]), reference.ari(found, truth))
 
 
 @check("ari", 1, "One cluster for everybody scores 0, and the same trivial clustering twice scores 1.", N=(4, 12))
 def trivial(student, reference, draw):
-    """With several true clusters, with one, and with as many as clients."""
+    """With several true clusters, with one, and with a single client."""
     nothing = torch.zeros(draw.N, dtype=torch.int64)
     same(student.ari(nothing, torch.arange(draw.N) % 2), 0.0)
     same(student.ari(nothing, nothing), 1.0)
+    same(student.ari(nothing[:1], nothing[:1]), 1.0)
     pure(student, "ari", (nothing, torch.arange(draw.N) % 2), (nothing, nothing))
 
 
