@@ -164,7 +164,7 @@ def allowed(schema: parameters.Schema, values: dict) -> bool:
 def shown(path, values):
     """What each cell of a chapter prints, with its value where it ends with one, run in this process."""
     names: dict = {"__name__": "__main__", "display": print}
-    for cell in rerun.coded(path):
+    for cell in (cell for cell in notebooks.load(path).cells if cell.cell_type == "code"):
         tree = ast.parse(cell["source"])
         for node in tree.body[-1:]:
             if isinstance(node, ast.Expr):

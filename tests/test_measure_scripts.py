@@ -2,7 +2,9 @@
 
 import json
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import made
 import pages
@@ -134,7 +136,7 @@ def test_a_centre_without_members_is_there():
 def command(tmp_path, monkeypatch):
     """The command, of small runs, and the file of its record."""
     monkeypatch.setattr(released, "SEEDS", range(2))
-    monkeypatch.setattr(released.protocols, "simulation", lambda *_, **settings: small(**settings))
+    monkeypatch.setattr(released.protocols, "plan", lambda *at: SimpleNamespace(simulation=partial(small, at[2])))
     monkeypatch.setattr(released.places, "RUNS", tmp_path / "runs")
     out = tmp_path / "out"
     return lambda: released.write(out), out / released.FILE
