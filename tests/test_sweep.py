@@ -244,7 +244,7 @@ def test_a_chapter_has_something_to_sweep(chapter, tmp_path):
     schema = parameters.of(path)
     least = get_args(schema.parameters["rounds"].hint)[1].low
     file, _ = rerun.demonstrate(path, schema.read({"rounds": str(int(least))}), tmp_path / "c" / "p" / "run.json")
-    scores = [rows[-1] for of_seeds in rerun.read(file)["metrics"].values() for rows in of_seeds]
+    scores = [rows[-1] for of_seeds in records.read(file)["metrics"].values() for rows in of_seeds]
     assert len(scores) >= 3 and all({"accuracy", "personal_accuracy"} & row.keys() for row in scores)
 
 
