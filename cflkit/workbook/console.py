@@ -295,10 +295,7 @@ def _pages(options) -> None:
     sys.path.insert(0, str(places.BOOK / "_ext"))  # where all that only the book needs lies
     import pages
 
-    from cflkit.workbook.runs import results
-
-    with results.unchanged():
-        pages.write()
+    pages.write()
 
 
 # ---------------------------------------------------------------------- what --help lists

@@ -66,16 +66,10 @@ def write(protocol: str, label: str, simulation: "Simulation", history: "History
         "provenance": provenance(simulation.method) | {"seconds": round(sum(history.seconds), 1)} | how,
     }  # fmt: skip
     target = path(protocol, label, simulation.config, folder)
-    lines = (f" {json.dumps(name)}: {_lines(value)}" for name, value in record.items())
-    places.write(target, "{\n" + ",\n".join(lines) + "\n}\n")
+    texts = {name: json.dumps(value) for name, value in record.items()}
+    texts["rounds"] = "[\n  " + ",\n  ".join(map(json.dumps, record["rounds"])) + "\n ]"  # diffs go round by round
+    places.write(target, "{\n" + ",\n".join(f' "{name}": {text}' for name, text in texts.items()) + "\n}\n")
     return target
-
-
-def _lines(value) -> str:
-    """One line a round, so that a diff of two records reads round by round."""
-    if isinstance(value, list):
-        return "[\n" + ",\n".join("  " + json.dumps(v) for v in value) + "\n ]"
-    return json.dumps(value)
 
 
 def keep_models(record: Path, history: "History") -> None:
