@@ -97,8 +97,7 @@ def test_lists_of_values_are_read_back(values):
 
 # ---------------------------------------------------------------------- sweeps
 def test_every_combination_is_run_once(toy, here, capsys):
-    command = ["simulate", "--protocol", "toy", "a", "-p", "lr=0.1,0.3", "-p", "rounds=1,2"]
-    command += ["--seeds", "0,1"]
+    command = ["simulate", "--protocol", "toy", "a", "-p", "lr=0.1,0.3", "-p", "rounds=1,2", "--seeds", "0,1"]
     assert console.main(command) == 0
     said = capsys.readouterr().out.splitlines()
     files = sorted((toy / "runs" / "toy").glob("a,*.json"))
