@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from functools import cache
 from numbers import Integral, Real
+from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 MANY = 30  # names that are listed, of those that there are
@@ -51,6 +52,24 @@ def enough_memory(what: str) -> Iterator[None]:
         size = re.search(r"allocate (\d+ bytes|[\d.]+ .iB)", str(error))
         wanted = f", of which {size[1]} more are wanted" if size else ""
         raise MemoryError(f"{what}: too little memory{wanted}") from error
+
+
+@contextlib.contextmanager
+def writing(file: Path) -> Iterator[None]:
+    """Name the file that cannot be written: the system tells of a full disk without it, PyTorch tells nothing.
+
+    Raises
+    ------
+    OSError
+        Of the system's number, with the file's name.
+    """
+    try:
+        yield
+    except (OSError, RuntimeError) as error:
+        cause = error if isinstance(error, OSError) else error.__context__
+        if isinstance(cause, OSError) and cause.filename is None:
+            raise OSError(cause.errno, cause.strerror or str(cause), str(file)) from None
+        raise
 
 
 # ---------------------------------------------------------------------- declared once

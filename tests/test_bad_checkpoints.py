@@ -11,7 +11,7 @@ import torch
 from tiny import refused
 
 from cflkit import federation, images
-from cflkit.engine.memory import writing
+from cflkit.checks import writing
 from cflkit.engine.sgd import SGD
 from cflkit.engine.simulation import simulate
 from cflkit.methods import Ditto, StoCFL

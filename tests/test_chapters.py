@@ -12,6 +12,7 @@ import torch
 
 from cflkit import images
 from cflkit.workbook.chapters import notebooks, parameters, rerun
+from cflkit.workbook.runs import records
 
 SCHEMAS = {path.stem: parameters.of(path) for path in notebooks.chapters()}
 KNOWN = [(chapter, name) for chapter, schema in SCHEMAS.items() for name in schema.parameters]
@@ -111,7 +112,7 @@ def test_a_chapter_runs_on_mnist_in_five_minutes(chapter, tmp_path):
     """Of the processor's time: a machine that is busy takes longer."""
     need_mnist()
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    run = rerun.read(rerun.rerun(chapter, {"images": "mnist"}, tmp_path) / "run.json")
+    run = records.read(rerun.rerun(chapter, {"images": "mnist"}, tmp_path) / "run.json")
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert run["parameters"]["images"] == "mnist" and run["metrics"]
     assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 300

@@ -14,7 +14,7 @@ from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_outp
 from cflkit.checks import allowed
 from cflkit.workbook import console, places
 from cflkit.workbook.chapters import notebooks, parameters, proof, rerun
-from cflkit.workbook.runs import typed
+from cflkit.workbook.runs import records, typed
 
 PARAMETERS = """\
 # What may be changed
@@ -279,7 +279,7 @@ def test_rerun_executes_with_the_values_given_and_names_a_failing_cell(fresh, tm
     cells = json.loads((folder / "fresh.ipynb").read_text())["cells"]
     assert any(f"-0.25 2 chained {tmp_path.name} found" in str(cell.get("outputs")) for cell in cells)
     assert not any("compared(globals" in str(cell["source"]) for cell in cells)
-    run = rerun.read(folder / "run.json")
+    run = records.read(folder / "run.json")
     assert run["parameters"] == {"tau": -0.25, "rounds": 2, "rate": 0.1, "update": "chained", "bold": False}
     assert run["failed"] is None and run["provenance"]["seconds"] > 0 and run["provenance"]["versions"]["torch"]
     assert run["metrics"] == {"a": [[FINAL]], "b": [[FINAL], [FINAL]]}
@@ -294,7 +294,7 @@ def test_rerun_executes_with_the_values_given_and_names_a_failing_cell(fresh, tm
     assert console.main(["run", "fresh.ipynb", "-p", "rounds=9"]) == 1
     page = Path("runs", "fresh", "rounds=9", "fresh.html")
     assert f"AssertionError: too many rounds; {page} shows where" in capsys.readouterr().err
-    assert "too many rounds" in rerun.read(page.with_name("run.json"))["failed"] and page.exists()
+    assert "too many rounds" in records.read(page.with_name("run.json"))["failed"] and page.exists()
     assert console.main(["run", "fresh.ipynb", "-p", "rounds=9"]) == 1
     assert Path("runs", "fresh", "rounds=9_2", "run.json").exists()
     assert fresh.read_bytes() == before
@@ -304,7 +304,7 @@ def test_a_chapter_is_a_function_too(fresh, tmp_path):
     before = Path.cwd()
     values = parameters.of(fresh).read({"tau": "0.25"})
     file, was = rerun.demonstrate(fresh, values, tmp_path / "f" / "p" / "run.json")
-    assert not was and rerun.read(file)["parameters"] == values and list(rerun.read(file)["metrics"]) == ["a", "b"]
+    assert not was and (run := records.read(file))["parameters"] == values and list(run["metrics"]) == ["a", "b"]
     with pytest.raises(AssertionError, match="too many rounds"):
         rerun.demonstrate(fresh, values | {"rounds": 9}, tmp_path / "f" / "q" / "run.json")
     assert Path.cwd() == before and not (tmp_path / "f" / "q").exists()

@@ -97,8 +97,7 @@ def test_lists_of_values_are_read_back(values):
 
 # ---------------------------------------------------------------------- sweeps
 def test_every_combination_is_run_once(toy, here, capsys):
-    command = ["simulate", "--protocol", "toy", "a", "-p", "lr=0.1,0.3", "-p", "rounds=1,2"]
-    command += ["--seeds", "0,1"]
+    command = ["simulate", "--protocol", "toy", "a", "-p", "lr=0.1,0.3", "-p", "rounds=1,2", "--seeds", "0,1"]
     assert console.main(command) == 0
     said = capsys.readouterr().out.splitlines()
     files = sorted((toy / "runs" / "toy").glob("a,*.json"))
@@ -244,7 +243,7 @@ def test_a_chapter_has_something_to_sweep(chapter, tmp_path):
     schema = parameters.of(path)
     least = get_args(schema.parameters["rounds"].hint)[1].low
     file, _ = rerun.demonstrate(path, schema.read({"rounds": str(int(least))}), tmp_path / "c" / "p" / "run.json")
-    scores = [rows[-1] for of_seeds in rerun.read(file)["metrics"].values() for rows in of_seeds]
+    scores = [rows[-1] for of_seeds in records.read(file)["metrics"].values() for rows in of_seeds]
     assert len(scores) >= 3 and all({"accuracy", "personal_accuracy"} & row.keys() for row in scores)
 
 

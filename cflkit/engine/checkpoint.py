@@ -14,9 +14,9 @@ import torch
 from filelock import FileLock, Timeout
 from torch import Tensor
 
-from cflkit.checks import require
+from cflkit.checks import require, writing
 from cflkit.engine.history import History
-from cflkit.engine.memory import Memory, writing
+from cflkit.engine.memory import Memory
 from cflkit.models.flat import Model
 
 

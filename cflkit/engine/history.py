@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import Tensor, nn
 
-from cflkit.checks import require
-from cflkit.engine.memory import Memory, writing
+from cflkit.checks import require, writing
+from cflkit.engine.memory import Memory
 
 if TYPE_CHECKING:
     import pandas as pd

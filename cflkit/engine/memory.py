@@ -15,26 +15,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from cflkit.checks import require
+from cflkit.checks import require, writing
 from cflkit.engine.rows import Dense, Part, Rowwise, part, row
-
-
-@contextlib.contextmanager
-def writing(file: Path) -> Iterator[None]:
-    """Name the file that cannot be written: the system tells of a full disk without it, PyTorch tells nothing.
-
-    Raises
-    ------
-    OSError
-        Of the system's number, with the file's name.
-    """
-    try:
-        yield
-    except (OSError, RuntimeError) as error:
-        cause = error if isinstance(error, OSError) else error.__context__
-        if isinstance(cause, OSError) and cause.filename is None:
-            raise OSError(cause.errno, cause.strerror or str(cause), str(file)) from None
-        raise
 
 
 class Memory:

@@ -20,11 +20,11 @@ import torch
 from torch import Tensor
 
 from cflkit import rng
-from cflkit.checks import require
+from cflkit.checks import require, writing
 from cflkit.engine.clients import Data
 from cflkit.engine.courier import Courier, Exchange
 from cflkit.engine.local import Local
-from cflkit.engine.memory import ChunkMemory, Memory, writing
+from cflkit.engine.memory import ChunkMemory, Memory
 from cflkit.engine.rows import Dense, Part, Pick, Rows, part
 from cflkit.engine.sgd import SGD
 from cflkit.models.flat import Model

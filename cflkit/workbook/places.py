@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import cache, wraps
 from pathlib import Path
 
-from cflkit.checks import require
+from cflkit.checks import require, writing
 
 ROOT = Path(__file__).resolve().parents[2]
 BOOK = ROOT / "book"
@@ -50,19 +50,9 @@ def near(path: Path) -> Path:
 
 
 @contextlib.contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Name the file in errors that do not: a full disk is reported without one."""
-    try:
-        yield
-    except OSError as error:
-        if error.filename is None:
-            raise OSError(error.errno, error.strerror or str(error), str(path)) from None
-        raise
-
-
-@contextlib.contextmanager
 def atomic_write(path: Path) -> Iterator[Path]:
-    """Give a temporary file to write to, which replaces `path` on success; else `path` stays as it was."""
+    """Give a temporary file to write to, which replaces `path` on success; else that stays. Makes its folder."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     for left in path.parent.glob(f".{glob.escape(path.name)}.*.part"):
         with contextlib.suppress(FileNotFoundError):  # of a killed process, perhaps on another machine
             if time.time() - left.stat().st_mtime > DAY:

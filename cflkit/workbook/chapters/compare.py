@@ -14,7 +14,6 @@ from cflkit.checks import known, require
 from cflkit.engine import metrics
 from cflkit.engine.history import History
 from cflkit.workbook import places
-from cflkit.workbook.chapters import rerun
 from cflkit.workbook.runs import records
 from cflkit.workbook.show import plots
 
@@ -86,11 +85,10 @@ def find(names: Iterable[str], folders: Iterable[Path]) -> dict[str, list[Path]]
 
 def read(file: Path) -> Run:
     """Read a run: a record, or a chapter's ``run.json``."""
-    if file.name == "run.json":
-        run = rerun.read(file)
-        given = run["parameters"]
-        return Run(file, given.pop("seed", 0), given, run["metrics"], run["provenance"], bool(run["failed"]))
     record = records.read(file)
+    if file.name == "run.json":
+        given, failed = record["parameters"], bool(record["failed"])
+        return Run(file, given.pop("seed", 0), given, record["metrics"], record["provenance"], failed)
     (flat,) = pd.json_normalize(record["config"]).to_dict("records")  # such as local.lr
     given = {name: value for name, value in flat.items() if name.split(".")[-1] not in HIDDEN}
     return Run(file, record["seed"], given, {"": [record["rounds"]]}, record["provenance"])

@@ -127,7 +127,6 @@ def refresh(path: Path) -> None:
         made, spent = records.provenance(), os.times()  # kernels are processes that this one saw end
         seconds = spent.children_user + spent.children_system - before.children_user - before.children_system
         took = {"seconds": round(seconds, 1), "date": made["date"], "processor": made["machine"]["processor"]}
-        places.need_folder("times", TIMES)
         places.write(TIMES / f"{path.stem}.json", json.dumps(took, indent=1) + "\n")
 
 

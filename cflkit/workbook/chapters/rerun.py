@@ -15,8 +15,8 @@ from itertools import count
 from math import inf
 from pathlib import Path
 
-from cflkit.checks import require
-from cflkit.workbook import places, strict
+from cflkit.checks import require, writing
+from cflkit.workbook import places
 from cflkit.workbook.chapters import notebooks, parameters
 from cflkit.workbook.runs import records
 
@@ -48,7 +48,7 @@ def rerun(name: str, given: Mapping[str, str], out: Path = places.RUNS) -> Path:
     executed, began, metrics, failed = folder / path.name, time.perf_counter(), {}, None
     notebook.cells.append(nbformat.v4.new_code_cell(LAST.format(names=bound(path))))
     try:
-        with places.writing(executed):
+        with writing(executed):
             done = notebooks.execute(notebook, path, {name: values[name] for name in given}, executed)
         metrics = json.loads(next(one.text for one in done.cells[-1].outputs if one.get("name") == "stdout"))
     except notebooks.CellFailed as error:
@@ -166,11 +166,4 @@ def write(
     """Write what a rerun was and what it measured, whole or not at all."""
     content = {"format": records.FORMAT, "chapter": chapter, "parameters": dict(values), "failed": failed,
                "metrics": metrics, "provenance": records.provenance() | {"seconds": round(seconds, 1)}}  # fmt: skip
-    file.parent.mkdir(parents=True, exist_ok=True)
     places.write(file, json.dumps(content, indent=1) + "\n")
-
-
-def read(file: Path) -> dict:
-    """Read a ``run.json``; one that is damaged, or of another version, is refused in a line with its name."""
-    with strict.at(file):
-        return records.parse(file, ["chapter", "parameters", "metrics", "provenance", "failed"])

@@ -88,7 +88,6 @@ def store(points: Sequence[Point], files: Mapping[str, Path], out: Path) -> list
         print(f"{', '.join(names)}: has no effect on what is compared here")
     base = out / compare.name(next(iter(files.values()))).partition("/")[0]
     base /= f"sweep-{places.digest('/'.join(file.parts[-3:]) for file in files.values())}"
-    base.parent.mkdir(parents=True, exist_ok=True)
     csv, tex, png = (base.with_suffix(suffix) for suffix in (".csv", ".tex", ".png"))
     places.write(csv, table.to_csv(index=False))
     places.write(tex, compare.written(compare.cells(table), "latex") + "\n")

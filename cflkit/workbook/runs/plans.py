@@ -23,6 +23,7 @@ from cflkit.workbook import places, strict
 from cflkit.workbook.runs import typed
 
 MADE = {("oracle", "cluster"), ("mdicfl", "truth"), ("mdicfl", "real")}  # from the federation, never typed
+FILE = re.compile(r"\.py(:|$)")  # stands in a method that is named by its file
 
 
 @dataclass(frozen=True)
@@ -143,7 +144,7 @@ def named(method: str) -> tuple[str, str]:
 
     Returns its name in `METHODS`, and the absolute path and class of one that comes from a file (else "").
     """
-    if not own(method):
+    if not FILE.search(method):
         known(methods.METHODS, method, "method")
         return method, ""
     from cflkit.testing.promises import methods_of
@@ -156,11 +157,6 @@ def named(method: str) -> tuple[str, str]:
     known(found, kind, f"method of {file.name}")
     methods.METHODS[name := f"{file.stem}.{kind}"] = found[kind]
     return name, f"{file}:{kind}"
-
-
-def own(method: str) -> bool:
-    """Whether a method is named by its file."""
-    return ".py:" in method or method.endswith(".py")
 
 
 def accepted(method: str, builder: str) -> dict[str, tuple[str, Any, object]]:

@@ -93,7 +93,7 @@ def plan(name: str, label: str, seed: int = 0, **how) -> "Plan":
 
     known(protocols(), name, "protocol")
     protocol, source = protocols()[name], ""
-    if plans.own(label):
+    if plans.FILE.search(label):
         label, source = plans.named(label)
         protocol = protocol | {"methods": {label: {"name": label}}}
     known(protocol["methods"], label, "label")

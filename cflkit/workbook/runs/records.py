@@ -12,7 +12,6 @@ import os
 import platform
 import re
 import subprocess
-from collections.abc import Iterable
 from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import version
@@ -30,7 +29,8 @@ FOLDER = places.RESULTS
 PACKAGE = Path(__file__).resolve().parents[2]
 DIGITS = 6  # decimals kept of a measured number
 FORMAT = 2  # of a record, and of a chapter's run.json
-PARTS = ("protocol", "label", "config", "seed", "final", "clients", "rounds", "provenance")
+PARTS = ("format", "protocol", "label", "config", "seed", "final", "clients", "rounds", "provenance")
+OF_CHAPTER = ("format", "chapter", "parameters", "metrics", "provenance", "failed")  # parts of a chapter's run.json
 # where and how a run was computed changes its numbers at rounding level only: told, but not part of its identity
 NOT_IN_IDENTITY = ("seed", "device", "trainer", "chunk", "workers")
 
@@ -66,17 +66,10 @@ def write(protocol: str, label: str, simulation: "Simulation", history: "History
         "provenance": provenance(simulation.method) | {"seconds": round(sum(history.seconds), 1)} | how,
     }  # fmt: skip
     target = path(protocol, label, simulation.config, folder)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    lines = (f" {json.dumps(name)}: {_lines(value)}" for name, value in record.items())
-    places.write(target, "{\n" + ",\n".join(lines) + "\n}\n")
+    texts = {name: json.dumps(value) for name, value in record.items()}
+    texts["rounds"] = "[\n  " + ",\n  ".join(map(json.dumps, record["rounds"])) + "\n ]"  # diffs go round by round
+    places.write(target, "{\n" + ",\n".join(f' "{name}": {text}' for name, text in texts.items()) + "\n}\n")
     return target
-
-
-def _lines(value) -> str:
-    """One line a round, so that a diff of two records reads round by round."""
-    if isinstance(value, list):
-        return "[\n" + ",\n".join("  " + json.dumps(v) for v in value) + "\n ]"
-    return json.dumps(value)
 
 
 def keep_models(record: Path, history: "History") -> None:
@@ -103,24 +96,19 @@ def keep_models(record: Path, history: "History") -> None:
         torch.save({"models": models, "client": client, "confusions": confusions, "groups": groups}, part)
 
 
-def parse(file: Path, parts: Iterable[str]) -> dict:
-    """Read a JSON file of this format that has these parts; what else it may raise than a line is up to `json`."""
-    read = json.loads(file.read_text("utf-8"), parse_constant=_no_number)
-    require(isinstance(read, dict), "record", read, "a mapping")
-    for part in ("format", *parts):
-        require(part in read, "part", part, "there")
-    require(read["format"] == FORMAT, "format", read["format"], f"{FORMAT}; another version wrote this")
-    return read
-
-
 def read(file: Path) -> dict:
-    """Read a record; one that lacks a part, or whose name is not that of its configuration, is refused by name."""
-    place = f"{file.parent.name}/{file.name}"
-    with strict.at(place):
-        record = parse(file, PARTS)
-        require(record["final"] == record["rounds"][-1], "final", record["final"], "the last of the rounds")
-        named = f"{record['protocol']}/{name(record)}"
-    require(f"{named}.json" == place, place, named, "the name that its configuration gives it")
+    """Read a record, or a chapter's ``run.json``; one that is damaged, lacks a part or is misnamed is refused."""
+    chapter, place = file.name == "run.json", f"{file.parent.name}/{file.name}"
+    with strict.at(file if chapter else place):
+        record = json.loads(file.read_text("utf-8"), parse_constant=_no_number)
+        require(isinstance(record, dict), "record", record, "a mapping")
+        for part in OF_CHAPTER if chapter else PARTS:
+            require(part in record, "part", part, "there")
+        require(record["format"] == FORMAT, "format", record["format"], f"{FORMAT}; another version wrote this")
+        if not chapter:
+            require(record["final"] == record["rounds"][-1], "final", record["final"], "the last of the rounds")
+            named = f"{record['protocol']}/{name(record)}"
+            require(f"{named}.json" == place, place, named, "the name that its configuration gives it")
     return record
 
 

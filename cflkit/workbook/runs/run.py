@@ -66,16 +66,13 @@ def _was_there(target: Path, code: str) -> str:
 def alone(run: Path) -> Iterator[None]:
     """Hold a run while it is worked on, or raise `BusyError`; the lock of a process that died is free."""
     run.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(run.with_name(f"{run.name}.lock"), timeout=0)
+    lock = run.with_name(f"{run.name}.lock")
     try:
-        lock.acquire()
+        with FileLock(lock, timeout=0), contextlib.ExitStack() as before_it_is_free:
+            before_it_is_free.callback(lock.unlink, missing_ok=True)  # who waits sees that it is gone
+            yield
     except Timeout:
         raise BusyError(f"run = {str(run)!r}: must be free; another process is at work on this run") from None
-    try:
-        yield
-    finally:
-        Path(lock.lock_file).unlink(missing_ok=True)  # first: who waits sees that it is gone
-        lock.release()
 
 
 def tidy(kept: Path) -> None:
