@@ -31,7 +31,7 @@ def changed(path, place, **values):
 # ---------------------------------------------------------------------- values
 def test_shares_are_in_percent_and_all_else_is_as_it_is():
     runs = Measured([made(0, accuracy=0.5, ari=0.25, clusters=4), made(3, accuracy=1, ari=None, clusters=2)])
-    assert runs.values() == {0: 50.0, 3: 100} and runs.percent() == [50.0, 100]
+    assert runs.values() == {0: 50.0, 3: 100}
     assert runs.values("ari") == {0: 0.25}  # a run without the number is left out
     assert runs.values("clusters") == {0: 4, 3: 2} and runs.values("nmi") == {}
 

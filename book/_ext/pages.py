@@ -74,7 +74,7 @@ def environment(folder: Path, out: Path, benchmarks: Path = BENCHMARKS) -> jinja
     of_folder: list[Callable] = [
         clusters, made, compared_rows, covered, deciding, domains, doses, first, found_groups, settings, states,
         stored, tables, tried, tuned, unrun, evidence.bar, evidence.explained, evidence.lines, evidence.newer,
-        status.runs, status.repeated, ledger.coverage, ledger.problems, ledger.totals,
+        status.runs, status.repeated, ledger.coverage, results.problems, ledger.totals,
     ]  # fmt: skip
     templates.globals |= {call.__name__: partial(call, folder=folder) for call in of_folder}
     own = [cards, grid, listed, released, status.built, status.compared]
@@ -220,7 +220,7 @@ def _line(row: Row, spec: dict) -> dict[str, str]:
     others = {scores.words(metric): model + metric for metric in spec.get("also", [])}  # of the same model
     if row.metric.endswith("accuracy"):
         others["own label mix"] = row.metric.replace("accuracy", "own_accuracy")
-    found = {title: row.measured.percent(metric) if values else [] for title, metric in others.items()}
+    found = {title: [*row.measured.values(metric).values()] if values else [] for title, metric in others.items()}
     return {
         "printed": "–" if row.printed is None else f"{row.printed:.2f}",
         "measured": number(values) if values else MISSING,
@@ -336,17 +336,14 @@ def released(rows: Sequence[dict]) -> Iterator[list[str]]:
 def domains(table: str, folder: Path) -> Iterator[list]:
     """Say of each run of FedCG in a table what its domains came to, and what it sends beside FedAvg."""
     basis = measured(schema.tables()[table]["protocol"], "fedavg", folder)
-
-    def sent(run: dict) -> int:
-        return run["rounds"][1]["down"] + run["rounds"][1]["up"]
-
     for row in ledger.rows(table, folder):
         for run in row.measured.runs if row.measured and "lam" in row.measured.runs[0]["final"] else []:
             final, parted = run["final"], [r["round"] for r in run["rounds"] if r.get("largest_share", 1) < 1]
             whole = max(parted, default=0) + 1
+            sent, *base = (at["rounds"][1]["down"] + at["rounds"][1]["up"] for at in (run, *basis.runs[:1]))
             yield [row.name, run["seed"], f"{100 * final['largest_share']:.1f}",
                    whole if whole <= run["config"]["rounds"] else "–", f"{final['lam'][-1]:.2f}",
-                   f"{sent(run) / sent(basis.runs[0]):.1f}" if basis else "–"]  # fmt: skip
+                   f"{sent / base[0]:.1f}" if base else "–"]  # fmt: skip
 
 
 def found_groups(folder: Path) -> Iterator[list]:
@@ -378,7 +375,7 @@ def tried(data: str, folder: Path) -> Iterator[list[str]]:
         runs = [measured(f"{begins}_{shift}", label, folder) for shift in TRIED]
         if all(runs):
             metric = "_".join(filter(None, (models[label.rpartition("-")[0]], "accuracy")))
-            found = [float(np.mean(run.percent(metric))) for run in runs]
+            found = [float(np.mean([*run.values(metric).values()])) for run in runs]
             given = ", ".join(f"{key} = {value}" for key, value in method.items() if key != "name")
             yield [f"`{label}`", given, *(f"{value:.1f}" for value in [*found, np.mean(found)])]
 
@@ -399,4 +396,4 @@ def tuned(protocol: str, folder: Path) -> Iterator[list[str]]:
         if run := measured(protocol, label, folder):
             chosen = ", ".join(f"{key} = {value}" for key, value in method.items() if key != "name")
             metric = "personal_accuracy" if label.startswith(("ditto", "lcfed")) else "accuracy"
-            yield [f"`{label}`", chosen, number(run.percent(metric))]
+            yield [f"`{label}`", chosen, number([*run.values(metric).values()])]

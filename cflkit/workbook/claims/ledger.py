@@ -11,17 +11,10 @@ from pathlib import Path
 from cflkit.checks import known, require
 from cflkit.workbook import places, strict
 from cflkit.workbook.claims import papers
-from cflkit.workbook.claims.measured import Measured, measured, metric_of, number
-from cflkit.workbook.claims.papers import entries, printed, stated
+from cflkit.workbook.claims.measured import Measured, measured, metric_of
 from cflkit.workbook.claims.schema import gate, left_out, protocols, tables
-from cflkit.workbook.claims.verdicts import SEEDS, set_up, tally, verdicts
+from cflkit.workbook.claims.verdicts import SEEDS, set_up
 from cflkit.workbook.runs import records, results
-from cflkit.workbook.runs.results import problems
-
-__all__ = [
-    "Coverage", "Missing", "Row", "coverage", "entries", "missing", "number", "printed", "problems", "recorded",
-    "rows", "stated", "tables", "tally", "totals", "verdicts",
-]  # fmt: skip
 
 
 # ---------------------------------------------------------------------- tables, and what they lack
@@ -54,9 +47,7 @@ def _beside(name: str) -> list[dict | None]:
     for title, row in table["rows"].items():
         where = {"paper": table["paper"], **table["where"], **row.get("printed", {})}
         with strict.at("tables.yaml", name, "rows", title):
-            numbers = papers.found(**where) if "printed" in row else [None]
-            require(len(numbers) == 1, "printed", where, "fields of exactly one printed number")
-        found += numbers
+            found.append(papers.one(**where) if "printed" in row else None)
     return found
 
 
@@ -126,7 +117,7 @@ def coverage(folder: Path = records.FOLDER) -> list[Coverage]:
     why = {id(entry): out["because"] for out in reversed(left_out()) if "where" in out
            for entry in papers.matching(paper=out["paper"], **out["where"])}  # fmt: skip
     found = []
-    for entry in entries():
+    for entry in papers.matching():
         has, one = beside[id(entry)], {**entry, **entry["setting"]}
         require(bool(has) or id(entry) in why, "printed number", one, "in a row of tables.yaml, or in its left_out")
         best = max(has, key=lambda row: (bool(row[1]) and not row[0], len(row[1])), default=(False, (), ""))

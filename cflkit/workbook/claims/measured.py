@@ -27,10 +27,6 @@ class Measured:
         found = {run["seed"]: results.scores(run) for run in self.runs}
         return {seed: score[metric] for seed, score in found.items() if metric in score}
 
-    def percent(self, metric: str = "accuracy") -> list[float]:
-        """The same as a list."""
-        return list(self.values(metric).values())
-
 
 class Cell(NamedTuple):
     """A number of a method in a protocol: of the seeds that count its records, and its last `values` by seed."""
