@@ -67,7 +67,7 @@ def compared() -> Iterator[tuple[str, int, int, str, str]]:
 def runs(folder: Path) -> Iterator[tuple[str, int, str, str, str]]:
     """Give for each protocol with records how many count, their first and last day, and their hours together."""
     for name, protocol in protocols.protocols().items():
-        made = [run["provenance"] for label in protocol["methods"] for run in measured(name, label, folder).runs]
+        made = [run["provenance"] for label in protocol["methods"] for run in measured(name, label, folder)]
         days, hours = sorted(run["date"] for run in made), sum(run["seconds"] for run in made) / 3600
         if made:
             yield f"`{name}`", len(made), days[0], days[-1], f"{hours:.1f}"

@@ -49,8 +49,7 @@ def _check_table(given: Mapping) -> None:
 def _check_claim(given: Mapping) -> None:
     strict.entry(CLAIM, given)
     parts, numbers, ours = given.get("parts", {}), given.get("numbers", {}), given.get("kind") == "ours"
-    told = bool(parts) != bool(given.get("untested"))
-    require(told, "parts", parts, "given, or 'untested', which says why not")
+    require(bool(parts) != bool(given.get("untested")), "parts", parts, "given, or 'untested', which says why not")
     quoted = ours or bool(given.get("quote") and given.get("place"))
     require(quoted, "quote", given.get("quote"), "given with its place, unless it is ours")
     require(not given.get("main") or "kind" not in given, "main", True, "a claim of the paper that runs decide")

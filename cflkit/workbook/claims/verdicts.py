@@ -122,9 +122,7 @@ def _pooled(table: Sequence[str], folder: Path, stamps: tuple) -> _Pool:
     cells = sorted((one for one in every if _variance(one)[0] > 0), key=_variance)
     while len(cells) > 2 and _stands_out(cells[-1], *_variance(*cells[:-1])):
         cells.pop()
-    if not cells:
-        return _Pool()
-    shared = sorted(set.intersection(*map(set, cells)))
+    shared = sorted(set.intersection(*map(set, cells))) if cells else []
     grid = np.array([[one[seed] for one in cells] for seed in shared])  # seeds x cells
     if min(len(shared), len(cells)) > 1:
         rest = grid - grid.mean(0) - grid.mean(1, keepdims=True) + grid.mean()
@@ -237,7 +235,7 @@ def decide(parts: Mapping[str, Mapping], numbers: Mapping[str, list[float]], fol
     is `ours`, the set-up need not be the paper's.
     """
     found: dict[str, Finding] = {}
-    tests: list[tuple[str, str, Gap, float, float]] = []
+    tests: list[tuple[str, str, Gap, float, float]] = []  # comparison, rival, estimate, wanted between
     for what, part in parts.items():
         a, rivals, low, high = asked(part, numbers)
         with strict.at(what):

@@ -42,13 +42,12 @@ def learning_curves(frames: Mapping, y: str = "accuracy", *, ylabel: str = "") -
     figure, axes = canvas.subplots()
     drawn = Counter()
     for label, frame in curves.items():
-        style = {}
+        style = {"errorbar": "sd" if frame["round"].duplicated().any() else None}
         if own := canvas.look(label):
             every = -(-frame["round"].nunique() // 8)
-            style = {"color": own[0], "marker": own[1], "markevery": every, "markersize": 4,
-                     "linestyle": canvas.DASHES[drawn[own] % len(canvas.DASHES)]}  # fmt: skip
+            style |= {"color": own[0], "marker": own[1], "markevery": every, "markersize": 4,
+                      "linestyle": canvas.DASHES[drawn[own] % len(canvas.DASHES)]}  # fmt: skip
         drawn[own] += 1
-        style["errorbar"] = "sd" if frame["round"].duplicated().any() else None
         sns.lineplot(frame, x="round", y=y, err_kws={"linewidth": 0}, legend=False, ax=axes, **style)
         axes.lines[-1].set_label(label)
     axes.set(xlabel="round", ylabel=ylabel or y)
