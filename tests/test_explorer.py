@@ -27,7 +27,7 @@ def test_every_tables_last_scores_are_the_frames():
             last = {run["seed"]: run["score"][-1] for run in line["runs"]}
             assert last == pytest.approx(cells[*cell, row.metric], abs=1e-4) and line["printed"] == row.printed
             assert sorted(line["ari"]) == sorted(cells.get((*cell, "ari"), {}).values())
-            for run, record in zip(line["runs"], row.measured.runs, strict=True):
+            for run, record in zip(line["runs"], row.measured, strict=True):
                 sent = sum(r["down"] + r["up"] for r in record["rounds"])
                 assert run["traffic"][-1] == pytest.approx(4e-6 * sent, abs=0.01)
                 scored = [r["round"] for r in record["rounds"] if r.get(row.metric) is not None]

@@ -21,18 +21,18 @@ P = "mdicfl_rotmnist_r100"
 
 # ---------------------------------------------------------------------- printed
 def test_every_printed_number_is_there():
-    assert len(ledger.entries()) == 445
-    assert ledger.printed(**FIRST, method="StoCFL") == [97.0]
-    assert ledger.printed(**FIRST, method="IFCA", K_assumed=[4, 6]) == [91.74, 91.74]
+    assert len(papers.entries()) == 445
+    assert papers.printed(**FIRST, method="StoCFL") == [97.0]
+    assert papers.printed(**FIRST, method="IFCA", K_assumed=[4, 6]) == [91.74, 91.74]
 
 
 def test_numbers_of_the_running_text():
-    assert ledger.stated(paper="lcfed", what="low-rank dimension D") == 50
-    assert ledger.stated(where="abstract of FedAC, arXiv:2403.16460") == [1.82, 12.67]
+    assert papers.stated(paper="lcfed", what="low-rank dimension D") == 50
+    assert papers.stated(where="abstract of FedAC, arXiv:2403.16460") == [1.82, 12.67]
     with pytest.raises(ValueError, match=r"^where = .*: must be fields of exactly one"):
-        ledger.stated(paper="lcfed", where="Sec. IV-C")
+        papers.stated(paper="lcfed", where="Sec. IV-C")
     with pytest.raises(ValueError, match=r"where = .*Table 9"):
-        ledger.printed(paper="stocfl", table="Table 9")
+        papers.printed(paper="stocfl", table="Table 9")
 
 
 def test_differences_and_extremes_of_printed_numbers():
@@ -49,7 +49,7 @@ def test_a_reading_that_was_chosen_names_a_number_that_is_printed():
     for name, protocol in schema.protocols().items():
         for why in (tried["chosen"] for tried in protocol.get("search", []) if tried.get("chosen")):
             if number := re.search(r"FedAvg's printed (\d+\.\d+)", why):
-                assert float(number[1]) in ledger.printed(paper=protocol["paper"], method="FedAvg"), name
+                assert float(number[1]) in papers.printed(paper=protocol["paper"], method="FedAvg"), name
 
 
 # ---------------------------------------------------------------------- every printed number, and the tables' runs

@@ -8,7 +8,7 @@ import yaml
 from made import record
 
 from cflkit.workbook import places
-from cflkit.workbook.claims import ledger
+from cflkit.workbook.claims import ledger, measured
 from cflkit.workbook.claims.ledger import MEASURED, NOT_RUN, RUNNABLE, Missing
 
 # (paper, table, method, value), in the order of results.yaml
@@ -74,7 +74,7 @@ def test_a_row_has_its_printed_number_its_metric_and_its_runs(folder):
     a, b, c = ledger.rows("one", folder)
     assert (a.name, a.label, a.printed, a.metric, a.values) == ("A", "a", 90.0, "accuracy", {})
     assert (b.name, b.label, b.printed, b.metric) == ("personal B", "b", 80.0, "personal_accuracy")
-    assert b.measured.values(b.metric) == b.values == {0: 50.0} and not a.measured
+    assert measured.by_seed(b.measured, b.metric) == b.values == {0: 50.0} and not a.measured
     assert (c.name, c.label, c.printed, c.metric, c.values) == ("unprinted", "c", None, "accuracy", {})
 
 
@@ -160,7 +160,7 @@ def test_a_row_with_a_diverged_run_or_near_the_most_frequent_class_does_not_coun
     with monkeypatch.context() as patch:
         patch.setattr(ledger, "protocols", lambda: {"gated": PROTOCOL | {"constant": 12.0}})
         assert ledger.unlearnt("gated", row)
-    row.measured.runs[1]["rounds"][-1]["diverged"] = True
+    row.measured[1]["rounds"][-1]["diverged"] = True
     assert ledger.unlearnt("gated", row)
 
 

@@ -6,14 +6,14 @@ import pytest
 from made import record
 
 from cflkit.workbook.claims import measured
-from cflkit.workbook.claims.measured import Measured
+from cflkit.workbook.claims.measured import by_seed
 from cflkit.workbook.runs import protocols, records, results
 
 P, UNSEEN = "mdicfl_rotmnist_r100", "stocfl_femnist_unseen"  # in the second, 0.3 of the clients never train
 
 
 def made(seed=0, moves=(), **final):
-    """A record as far as `Measured` looks at it; `moves` are (round, how many moved)."""
+    """A record as far as `by_seed` looks at it; `moves` are (round, how many moved)."""
     rows = [{"round": t, "moved": m} for t, m in moves]
     return {"seed": seed, "config": {"rounds": 7}, "final": final, "rounds": [{"round": 0}, *rows]}
 
@@ -30,20 +30,20 @@ def changed(path, place, **values):
 
 # ---------------------------------------------------------------------- values
 def test_shares_are_in_percent_and_all_else_is_as_it_is():
-    runs = Measured([made(0, accuracy=0.5, ari=0.25, clusters=4), made(3, accuracy=1, ari=None, clusters=2)])
-    assert runs.values() == {0: 50.0, 3: 100} and runs.percent() == [50.0, 100]
-    assert runs.values("ari") == {0: 0.25}  # a run without the number is left out
-    assert runs.values("clusters") == {0: 4, 3: 2} and runs.values("nmi") == {}
+    runs = [made(0, accuracy=0.5, ari=0.25, clusters=4), made(3, accuracy=1, ari=None, clusters=2)]
+    assert by_seed(runs) == {0: 50.0, 3: 100}
+    assert by_seed(runs, "ari") == {0: 0.25}  # a run without the number is left out
+    assert by_seed(runs, "clusters") == {0: 4, 3: 2} and by_seed(runs, "nmi") == {}
 
 
 def test_what_is_computed_of_a_run():
     """The last round with a move; clusters with a tenth of the clients or more; the last layer's weight."""
     wandering = made(1, [(1, 5), (2, 0), (3, 2), (4, 0)])
-    assert Measured([wandering, made(2, [(1, 0), (2, 0)])]).values("settled") == {1: 3, 2: 0}
+    assert by_seed([wandering, made(2, [(1, 0), (2, 0)])], "settled") == {1: 3, 2: 0}
     sizes = [60, 10, 9, 9, 9, 3], [181, 19], [90, 10]
-    found = Measured([*(made(seed, sizes=own) for seed, own in enumerate(sizes)), made(3)])
-    assert found.values("main_clusters") == {0: 2, 1: 1, 2: 2}  # the last has no clusters
-    assert Measured([made(0, lam=[1.5, 0.25]), made(3, lam=[2.0]), made(4)]).values("lam") == {0: 0.25, 3: 2.0}
+    found = [*(made(seed, sizes=own) for seed, own in enumerate(sizes)), made(3)]
+    assert by_seed(found, "main_clusters") == {0: 2, 1: 1, 2: 2}  # the last has no clusters
+    assert by_seed([made(0, lam=[1.5, 0.25]), made(3, lam=[2.0]), made(4)], "lam") == {0: 0.25, 3: 2.0}
 
 
 def test_a_number_has_two_decimals_its_spread_and_a_sign_where_asked():
@@ -61,9 +61,9 @@ def test_only_records_of_the_label_and_of_its_present_configuration_count(tmp_pa
     stale.write_text(json.dumps(changed(stale, "config/local", lr=0.123)))
     stale.rename(stale.with_name(f"{records.name(json.loads(stale.read_text()))}.json"))
     assert results.problems(tmp_path) == []
-    assert measured.measured(P, "ifca", tmp_path).values() == {0: pytest.approx(80), 1: pytest.approx(90)}
+    assert by_seed(measured.measured(P, "ifca", tmp_path)) == {0: pytest.approx(80), 1: pytest.approx(90)}
     assert not measured.measured(P, "cfl", tmp_path)
-    assert measured.cell(f"{P}/ifca", tmp_path).values == measured.measured(P, "ifca", tmp_path).values()
+    assert measured.cell(f"{P}/ifca", tmp_path).values == by_seed(measured.measured(P, "ifca", tmp_path))
 
 
 def test_a_cell_is_a_protocol_a_label_and_a_metric(tmp_path):
@@ -130,7 +130,7 @@ def test_runs_of_one_seed_on_other_data_cannot_be_paired(tmp_path):
     (line,) = results.problems(tmp_path)
     assert line.startswith(f"{P}: fedavg-") and " and ifca-" in line
     assert line.endswith("-s0.json: the data of seed 0 differ, so they cannot be paired")
-    assert list(measured.measured(P, "ifca", tmp_path).values()) == [1]  # neither of seed 0 is believed
+    assert list(by_seed(measured.measured(P, "ifca", tmp_path))) == [1]  # neither of seed 0 is believed
     stale = record(tmp_path, P, "cfl", 1, accuracy=0.8)
     whole = changed(stale, "config/federation", digest="c")
     whole["config"]["local"] = whole["config"]["local"] | {"lr": 9}
@@ -145,4 +145,4 @@ def test_what_cannot_be_read_is_named_and_the_rest_goes_on(tmp_path, monkeypatch
     folder, link = results.problems(tmp_path)
     assert folder.startswith(f"{P}/a-folder-s1.json: ") and "Is a directory" in folder
     assert link.startswith(f"{P}/to-nothing-s1.json: ") and "No such file" in link
-    assert measured.measured(P, "ifca", tmp_path).values() == {0: pytest.approx(80)}
+    assert by_seed(measured.measured(P, "ifca", tmp_path)) == {0: pytest.approx(80)}

@@ -206,7 +206,7 @@ def test_two_records_of_one_run_are_refused(tmp_path):
     record(tmp_path, p, "ifca", 1, accuracy=0.8)
     (line,) = results.problems(tmp_path)
     assert "two records of one run" in line and one.name in line and twin.name in line
-    assert list(measured.measured(p, "ifca", tmp_path).values()) == [1]  # neither is believed
+    assert list(measured.by_seed(measured.measured(p, "ifca", tmp_path))) == [1]  # neither is believed
 
 
 def test_a_record_of_another_configuration_does_not_count(tmp_path):
@@ -225,7 +225,7 @@ def test_a_record_of_another_configuration_does_not_count(tmp_path):
 def test_a_label_may_have_its_own_rounds(tmp_path, fed):
     p = "fesem_femnist_60_r60"
     record(tmp_path, p, "fedavg-equal", 0, accuracy=0.94)
-    assert measured.measured(p, "fedavg-equal", tmp_path).runs[0]["config"]["rounds"] == 61
+    assert measured.measured(p, "fedavg-equal", tmp_path)[0]["config"]["rounds"] == 61
     assert protocols.plan(p, "fedavg-equal").simulation(federation_=fed, model="mlp8").rounds == 61
     assert protocols.plan(p, "fedavg").simulation(federation_=fed, model="mlp8").rounds == 60
 

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from cflkit.workbook.claims.ledger import Coverage, Measured, Row
+from cflkit.workbook.claims.ledger import Coverage, Row
 from cflkit.workbook.claims.verdicts import Gap
 from cflkit.workbook.show import canvas, plots
 
@@ -43,10 +43,10 @@ def grid(frame: pd.DataFrame, **how) -> Figure:
     return drawn.figure
 
 
-def counts(settings: Mapping[str, Measured]) -> Drawn:
+def counts(settings: Mapping[str, list[dict]]) -> Drawn:
     """Draw the number of clusters and the objective over the rounds of first seeds, a column for each setting."""
     lines = []
-    for setting, run in ((setting, m.runs[0]) for setting, m in settings.items()):
+    for setting, run in ((setting, m[0]) for setting, m in settings.items()):
         for at, row in enumerate(run["rounds"][1:], 1):
             lines += [(setting, what, kind, row["round"], value) for what, kind, value in (
                 ("clusters", "as the paper counts", row["clusters"] + unseen(run, at)),
@@ -58,7 +58,7 @@ def counts(settings: Mapping[str, Measured]) -> Drawn:
     figure = grid(frame, x="round", y="value", row="what", col="setting", hue="kind", style="kind")
     for axes in figure.axes[: len(settings)]:
         axes.set_yscale("log")
-    ends = ", ".join(f"{m.runs[0]['final']['clusters']} on {setting}" for setting, m in settings.items())
+    ends = ", ".join(f"{m[0]['final']['clusters']} on {setting}" for setting, m in settings.items())
     return figure, ("Two rows of panels, a column a data set, over the rounds. Above, the number of clusters: the "
                     "paper's count falls from hundreds as clients are sampled; among the clients seen it ends at "
                     f"{ends}. Below, the clustering objective, flat after the first few rounds.")  # fmt: skip

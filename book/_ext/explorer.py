@@ -16,7 +16,7 @@ from docutils.statemachine import StringList
 from sphinx.util.docutils import SphinxDirective
 
 from cflkit.workbook import places
-from cflkit.workbook.claims import ledger
+from cflkit.workbook.claims import ledger, measured
 from cflkit.workbook.runs import records, results
 from cflkit.workbook.show import canvas
 
@@ -37,11 +37,11 @@ def data(name: str, rows: list[ledger.Row]) -> dict:
     """What is drawn of a table, as JSON has it: rows, and the places of those that are drawn at first."""
     metric, drawn, lines = ledger.tables()[name]["metric"], Counter(), []
     for row in rows:
-        colour = colour_of(row.name)
+        colour, runs = colour_of(row.name), row.measured
         lines.append({
             "name": row.name, "printed": row.printed, "colour": colour, "dash": drawn[colour],
-            "ari": row.measured.percent("ari"), "diverged": any(map(results.diverged, row.measured.runs)),
-            "runs": [curve(run, row.metric) for run in row.measured.runs],
+            "ari": [*measured.by_seed(runs, "ari").values()], "diverged": any(map(results.diverged, runs)),
+            "runs": [curve(run, row.metric) for run in runs],
         })  # fmt: skip
         drawn[colour] += 1
     grey = [row["colour"] == "cfl" and not row["name"].startswith("oracle") for row in lines]

@@ -20,7 +20,7 @@ from sphinx.util.docutils import SphinxDirective, SphinxRole
 from cflkit import rng
 from cflkit.checks import require
 from cflkit.workbook import places, strict
-from cflkit.workbook.claims import findings, verdicts
+from cflkit.workbook.claims import findings, papers, verdicts
 from cflkit.workbook.claims.verdicts import Finding
 
 FILE = places.BOOK / "leads.yaml"
@@ -59,7 +59,7 @@ def leads() -> dict[str, Lead]:
     """
     found = {}
     for paper, entry in strict.read(FILE).items():
-        ours, other = (findings.printed(**where) for where in entry["printed"])
+        ours, other = (papers.one(**where)["value"] for where in entry["printed"])
         (verdict,) = (verdict for claim, verdict in verdicts.verdicts(paper) if claim.get("main"))
         runs = [measured(verdict.findings, **run) for run in entry["runs"]]
         found[paper] = Lead(entry["name"], entry["over"], ours - other, runs, entry.get("missing", ""))

@@ -30,7 +30,7 @@ from cflkit.workbook import places, strict
 from cflkit.workbook.chapters import notebooks
 from cflkit.workbook.claims import comparison, ledger, papers, schema, verdicts
 from cflkit.workbook.claims.ledger import Row
-from cflkit.workbook.claims.measured import Measured, measured, number
+from cflkit.workbook.claims.measured import by_seed, measured, number
 from cflkit.workbook.runs import protocols, records, results
 from cflkit.workbook.show import plots
 
@@ -74,7 +74,7 @@ def environment(folder: Path, out: Path, benchmarks: Path = BENCHMARKS) -> jinja
     of_folder: list[Callable] = [
         clusters, made, compared_rows, covered, deciding, domains, doses, first, found_groups, settings, states,
         stored, tables, tried, tuned, unrun, evidence.bar, evidence.explained, evidence.lines, evidence.newer,
-        status.runs, status.repeated, ledger.coverage, ledger.problems, ledger.totals,
+        status.runs, status.repeated, ledger.coverage, results.problems, ledger.totals,
     ]  # fmt: skip
     templates.globals |= {call.__name__: partial(call, folder=folder) for call in of_folder}
     own = [cards, grid, listed, released, status.built, status.compared]
@@ -188,8 +188,8 @@ def made(paper: str, begins: str = "", *, folder: Path) -> Iterator[list[str]]:
 
 def _table(name: str, spec: dict, rows: list[Row], folder: Path) -> dict:
     protocol = protocols.protocols()[spec["protocol"]]
-    runs = {id(run): run for row in rows for run in row.measured.runs}
-    few = any(len(row.measured.runs) < spec["seeds"] for row in rows if row.measured)
+    runs = {id(run): run for row in rows for run in row.measured}
+    few = any(len(row.measured) < spec["seeds"] for row in rows if row.measured)
     early = verdicts.set_up(spec["protocol"], folder) if runs else ""
     said = [f"**Too early**: {early}." * bool(early),
             f"**Not complete**: not all of the {spec['seeds']} planned seeds have run." * few, spec.get("note", "")]
@@ -220,22 +220,22 @@ def _line(row: Row, spec: dict) -> dict[str, str]:
     others = {scores.words(metric): model + metric for metric in spec.get("also", [])}  # of the same model
     if row.metric.endswith("accuracy"):
         others["own label mix"] = row.metric.replace("accuracy", "own_accuracy")
-    found = {title: row.measured.percent(metric) if values else [] for title, metric in others.items()}
+    found = {title: [*by_seed(row.measured, metric).values()] if values else [] for title, metric in others.items()}
     return {
         "printed": "–" if row.printed is None else f"{row.printed:.2f}",
         "measured": number(values) if values else MISSING,
-        "beside print": "diverged" if values and any(map(results.diverged, row.measured.runs)) else beside,
+        "beside print": "diverged" if values and any(map(results.diverged, row.measured)) else beside,
         "difference": number(gap, sign=True) if gap else "–",
         "own label mix": "–",
         **{title: number(each) if each else "–" for title, each in found.items()},
         "seeds": str(len(values)) if values else "–",
-        "rounds": str(row.measured.runs[0]["config"]["rounds"]) if values else "–",
+        "rounds": str(row.measured[0]["config"]["rounds"]) if values else "–",
     }
 
 
 def _trace(rows: Sequence[Row]) -> Iterator[tuple[str, ...]]:
     for row in rows:
-        files = {run["seed"]: f"results/{run['protocol']}/{records.name(run)}.json" for run in row.measured.runs}
+        files = {run["seed"]: f"results/{run['protocol']}/{records.name(run)}.json" for run in row.measured}
         linked = [f"{seed}: {{download}}`{value:.2f} <{files[seed]}>`" for seed, value in row.values.items()]
         if linked:
             yield row.name, f"`{row.label}`, {scores.words(row.metric)} (`{row.metric}`)", ", ".join(linked)
@@ -253,7 +253,7 @@ def _curves(rows: Sequence[Row]) -> tuple[charts.Drawn, str] | None:
     """Draw the learning curves of a table's rows, where there are points between the first and the last."""
     curves, rest = {}, []
     for row in (row for row in rows if row.measured):
-        known = [(at["round"], 100 * at[row.metric]) for run in row.measured.runs for at in run["rounds"]
+        known = [(at["round"], 100 * at[row.metric]) for run in row.measured for at in run["rounds"]
                  if at.get(row.metric) is not None]  # fmt: skip
         if len({at for at, _ in known}) > 2:
             curves[row.name] = pd.DataFrame(known, columns=["round", ACCURACY])
@@ -291,7 +291,7 @@ def settings(named: dict[str, str], method: str, folder: Path, only: str = "") -
     return pd.DataFrame(labels).merge(results.frame(folder), on=["protocol", "label"])
 
 
-def first(named: dict[str, str], label: str, folder: Path) -> dict[str, Measured]:
+def first(named: dict[str, str], label: str, folder: Path) -> dict[str, list[dict]]:
     """Give the runs of a label in several protocols, where there are any."""
     return {title: m for title, protocol in named.items() if (m := measured(protocol, label, folder))}
 
@@ -301,8 +301,8 @@ def clusters(named: dict[str, str], true: Sequence[int], folder: Path) -> Iterat
     for (title, protocol), truth in zip(named.items(), true, strict=True):
         found = [title, truth, MISSING, "–", "–", "–", "–"]
         if m := measured(protocol, "stocfl", folder):
-            first, listed = m.runs[0], ", ".join(f"{run['final']['clusters']}" for run in m.runs)
-            rest = charts.unseen(first), len(m.runs), first["config"]["rounds"]
+            first, listed = m[0], ", ".join(f"{run['final']['clusters']}" for run in m)
+            rest = charts.unseen(first), len(m), first["config"]["rounds"]
             found[2:] = listed, f"{first['final']['ari']:.2f}", *rest
         yield found
 
@@ -336,17 +336,14 @@ def released(rows: Sequence[dict]) -> Iterator[list[str]]:
 def domains(table: str, folder: Path) -> Iterator[list]:
     """Say of each run of FedCG in a table what its domains came to, and what it sends beside FedAvg."""
     basis = measured(schema.tables()[table]["protocol"], "fedavg", folder)
-
-    def sent(run: dict) -> int:
-        return run["rounds"][1]["down"] + run["rounds"][1]["up"]
-
     for row in ledger.rows(table, folder):
-        for run in row.measured.runs if row.measured and "lam" in row.measured.runs[0]["final"] else []:
+        for run in row.measured if row.measured and "lam" in row.measured[0]["final"] else []:
             final, parted = run["final"], [r["round"] for r in run["rounds"] if r.get("largest_share", 1) < 1]
             whole = max(parted, default=0) + 1
+            sent, *base = (at["rounds"][1]["down"] + at["rounds"][1]["up"] for at in (run, *basis[:1]))
             yield [row.name, run["seed"], f"{100 * final['largest_share']:.1f}",
                    whole if whole <= run["config"]["rounds"] else "–", f"{final['lam'][-1]:.2f}",
-                   f"{sent(run) / sent(basis.runs[0]):.1f}" if basis else "–"]  # fmt: skip
+                   f"{sent / base[0]:.1f}" if base else "–"]  # fmt: skip
 
 
 def found_groups(folder: Path) -> Iterator[list]:
@@ -378,7 +375,7 @@ def tried(data: str, folder: Path) -> Iterator[list[str]]:
         runs = [measured(f"{begins}_{shift}", label, folder) for shift in TRIED]
         if all(runs):
             metric = "_".join(filter(None, (models[label.rpartition("-")[0]], "accuracy")))
-            found = [float(np.mean(run.percent(metric))) for run in runs]
+            found = [float(np.mean([*by_seed(run, metric).values()])) for run in runs]
             given = ", ".join(f"{key} = {value}" for key, value in method.items() if key != "name")
             yield [f"`{label}`", given, *(f"{value:.1f}" for value in [*found, np.mean(found)])]
 
@@ -399,4 +396,4 @@ def tuned(protocol: str, folder: Path) -> Iterator[list[str]]:
         if run := measured(protocol, label, folder):
             chosen = ", ".join(f"{key} = {value}" for key, value in method.items() if key != "name")
             metric = "personal_accuracy" if label.startswith(("ditto", "lcfed")) else "accuracy"
-            yield [f"`{label}`", chosen, number(run.percent(metric))]
+            yield [f"`{label}`", chosen, number([*by_seed(run, metric).values()])]

@@ -3,6 +3,7 @@
 import json
 import math
 from collections import Counter
+from statistics import fmean, mode
 
 import numpy as np
 from steps import Frame, Panel, Steps
@@ -31,19 +32,18 @@ def stocfl() -> Steps:
 
 
 def _threshold(frame: dict, history: dict) -> Frame:
-    points, assign = history["points"], frame["assign"]
+    points, truths, assign = history["points"], history["truth"], frame["assign"]
     prints = Panel("Fingerprints", span([x for x, _ in points]), span([y for _, y in points]), 300, 220)
     members = Counter(assign)
     colours: dict[int, str] = {}
     for k, size in members.most_common():  # the largest cluster of a rotation has its colour
-        kinds = Counter(t for t, a in zip(history["truth"], assign, strict=True) if a == k)
-        colour = "abcd"[kinds.most_common()[0][0]]
+        colour = "abcd"[mode(t for t, a in zip(truths, assign, strict=True) if a == k)]
         colours[k] = "alone" if size == 1 else "rest" if colour in colours.values() else colour
         own = [p for p, a in zip(points, assign, strict=True) if a == k]
-        middle = [sum(axis) / len(own) for axis in zip(*own, strict=True)]
+        middle = [fmean(axis) for axis in zip(*own, strict=True)]
         for point in own:
             prints.line([point, middle], f"link {colours[k]}")
-    for point, a, truth in zip(points, assign, history["truth"], strict=True):
+    for point, a, truth in zip(points, assign, truths, strict=True):
         prints.mark(*point, "abcd"[truth], colours[a])
     curves = [_curves(name, frame[update]) for name, update in
               (("as listed [%]", "parallel"), ("as released [%]", "chained"))]  # fmt: skip
@@ -138,9 +138,8 @@ def mdicfl() -> Steps:
     ends = ["The mean of 30 samples of each class. Digits begin to show, most clearly the 0. The cosine with the "
             f"mean digits is {likeness} for the same rotation, {last['unlike']:.2f} for others.",
             "The mean training digits of each class and rotation, which the server has never seen."]  # fmt: skip
-    titles = "Means of the samples", "Means of the digits"
-    for title, rows, says in zip(titles, history["means"], ends, strict=True):
-        panels = [_tiles(title, rows), _sure(history["frames"], last)]
+    for what, rows, says in zip(("samples", "digits"), history["means"], ends, strict=True):
+        panels = [_tiles(f"Means of the {what}", rows), _sure(history["frames"], last)]
         frames.append(Frame(panels, says, ["–", "–", likeness]))
     return Steps([*(str(f["step"]) for f in history["frames"]), "mean", "digits"], [frames])
 
@@ -181,9 +180,8 @@ def _sure(frames: list[dict], now: dict) -> Panel:
 def lcfed() -> Steps:
     """Step through rounds: accuracy over both pulls, of personal models or of the centres."""
     history = _history("lcfed")
-    labels = [str(t) for t in history["rounds"]]
-    scores = "personal_accuracy", "accuracy"
-    return Steps(labels, [[_surface(history, name, k) for k in range(len(labels))] for name in scores])
+    rounds, scores = history["rounds"], ("personal_accuracy", "accuracy")
+    return Steps([*map(str, rounds)], [[_surface(history, name, k) for k in range(len(rounds))] for name in scores])
 
 
 def _surface(history: dict, name: str, now: int) -> Frame:
@@ -213,8 +211,7 @@ def _surface(history: dict, name: str, now: int) -> Frame:
 
 def fedcg() -> Steps:
     """Step through rounds: in which domains the teacher puts images of the four rotations."""
-    history = _history("fedcg")
-    ways = history["printed"], history["learning"]
+    ways = map(_history("fedcg").get, ("printed", "learning"))
     frames = [[_domains(rounds, t) for t in range(len(rounds))] for rounds in ways]
     return Steps([str(t) for t in range(len(frames[0]))], frames)
 

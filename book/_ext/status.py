@@ -32,8 +32,7 @@ def built() -> dict[str, str]:
 
 def prose(path: Path) -> str:
     """Give the Markdown of a notebook."""
-    cells = notebooks.load(path)["cells"]
-    return "\n\n".join(cell["source"] for cell in cells if cell["cell_type"] == "markdown")
+    return "\n\n".join(cell["source"] for cell in notebooks.load(path)["cells"] if cell["cell_type"] == "markdown")
 
 
 def minutes(path: Path) -> int:
@@ -68,8 +67,7 @@ def compared() -> Iterator[tuple[str, int, int, str, str]]:
 def runs(folder: Path) -> Iterator[tuple[str, int, str, str, str]]:
     """Give for each protocol with records how many count, their first and last day, and their hours together."""
     for name, protocol in protocols.protocols().items():
-        found = [measured(name, label, folder) for label in protocol["methods"]]
-        made = [run["provenance"] for m in found if m for run in m.runs]
+        made = [run["provenance"] for label in protocol["methods"] for run in measured(name, label, folder)]
         days, hours = sorted(run["date"] for run in made), sum(run["seconds"] for run in made) / 3600
         if made:
             yield f"`{name}`", len(made), days[0], days[-1], f"{hours:.1f}"

@@ -39,14 +39,10 @@ class Panel:
 
     def at(self, x: float, y: float) -> tuple[float, float]:
         """Place of a point on the paper."""
-        left = LEFT if self.yticks else 6
+        left, bottom = LEFT if self.yticks else 6, BOTTOM if self.xlabel else 22 if self.xticks else 6
         across = (x - self.x[0]) / (self.x[1] - self.x[0]) * (self.width - left - RIGHT)
-        up = (y - self.y[0]) / (self.y[1] - self.y[0]) * (self.height - TOP - self._bottom)
-        return round(left + across, 1), round(self.height - self._bottom - up, 1)
-
-    @property
-    def _bottom(self) -> float:
-        return BOTTOM if self.xlabel else 22 if self.xticks else 6
+        up = (y - self.y[0]) / (self.y[1] - self.y[0]) * (self.height - TOP - bottom)
+        return round(left + across, 1), round(self.height - bottom - up, 1)
 
     def line(self, points: Sequence[tuple[float, float]], kind: str = "") -> None:
         """Draw a line through points."""

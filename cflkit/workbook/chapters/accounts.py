@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from cflkit.workbook.claims import ledger
+from cflkit.workbook.claims import ledger, measured, verdicts
 from cflkit.workbook.runs import results
 
 
@@ -19,7 +19,7 @@ def _of_table(name: str, out: Path, form: str) -> Iterator[str]:
     from cflkit.workbook.chapters import compare
 
     rows = [{"row": row.name, "printed": row.printed,
-             "measured": ledger.number(row.measured.percent(row.metric)) if row.measured else None}
+             "measured": measured.number([*row.values.values()]) if row.measured else None}
             for row in ledger.rows(name, out)]  # fmt: skip
     yield compare.written(pd.DataFrame(rows), form)
     for m in ledger.missing(name, folder=out) if form == "text" else ():
@@ -32,9 +32,9 @@ def _of_all(out: Path) -> Iterator[str]:
         lacking = ledger.missing(name, folder=out)
         hours, gpu = sum(m.minutes for m in lacking) / 60, sum(m.gpu_minutes for m in lacking)
         yield f"{name:28} {len(lacking):3} runs missing: {hours:5.1f} h of a CPU core, {gpu:4.0f} min of an H200"
-    for paper, words in ledger.tally(out).items():
+    for paper, words in verdicts.tally(out).items():
         yield f"{paper}: " + ", ".join(f"{count} {word}" for word, count in words.items())
-        for claim, verdict in ledger.verdicts(paper, out):
+        for claim, verdict in verdicts.verdicts(paper, out):
             yield f"  {claim['id']:26} {verdict.word:7} {verdict.reason}"
             for part in (part for part in verdict.findings if part.n):
                 number = f"{part.mean:+.2f} [{part.low:+.2f}, {part.high:+.2f}]" if part.low is not None else ""
@@ -45,4 +45,4 @@ def _of_all(out: Path) -> Iterator[str]:
     yield f"printed numbers: {total['printed']}, of which {total['measured']} measured ({firm}), {rest}"
     cost = f"{total['hours']:.0f} h of a CPU core, {total['gpu_hours']:.0f} h of an H200"
     yield f"missing in all tables: {total['runs']} runs: {cost}"
-    yield from (f"left out: {line}" for line in ledger.problems(out))
+    yield from (f"left out: {line}" for line in results.problems(out))

@@ -7,6 +7,7 @@ carry, is an error that names it: no sentence changes, or goes, by itself.
 """
 
 import re
+from statistics import fmean
 
 import numpy as np
 
@@ -26,7 +27,7 @@ def values(cell: str) -> dict[int, float]:
 
 def mean(cell: str) -> float:
     """Mean over seeds."""
-    return float(np.mean([*values(cell).values()]))
+    return fmean(values(cell).values())
 
 
 def gap(a: str, b: str) -> dict[str, float]:
@@ -37,22 +38,12 @@ def gap(a: str, b: str) -> dict[str, float]:
     return {"mean": found.mean, "low": low, "high": high, "n": found.n}
 
 
-def printed(**where) -> float:
-    """The one printed number with these fields (see :func:`cflkit.workbook.claims.papers.found`)."""
-    numbers = papers.printed(**where)
-    require(len(numbers) == 1, "printed", where, "fields of exactly one printed number")
-    return numbers[0]
-
-
-def counted(cell: str, low: float, high: float) -> int:
-    """How many seeds have a value in [low, high]."""
-    return sum(low <= value <= high for value in values(cell).values())
-
-
 WORDS = {word.__name__: word for word in (
-    values, mean, gap, printed, counted, papers.stated, verdicts.verdict, abs, min, max, round, all)} | {
+    values, mean, gap, papers.stated, verdicts.verdict, abs, min, max, round, all)} | {
+    "printed": lambda **where: papers.one(**where)["value"],
     "seeds": lambda cell: len(values(cell)),
-    "between": lambda cell, low, high: counted(cell, low, high) == len(values(cell)),  # in every seed
+    "counted": lambda cell, low, high: sum(low <= value <= high for value in values(cell).values()),
+    "between": lambda cell, low, high: all(low <= value <= high for value in values(cell).values()),
     "lead": lambda a, b: gap(a, b)["mean"],
     "ahead": lambda a, b, by=0.0: gap(a, b)["low"] > by,  # the whole interval of a - b lies above `by`
     "level": lambda a, b: gap(a, b)["low"] <= 0 <= gap(a, b)["high"],  # the seeds do not rank the two
@@ -70,16 +61,16 @@ def text(name: str) -> str:
     One with a score typed by hand, without a record, or whose comparison does not hold, is refused by name.
     """
     known(findings(), name, "finding")
-    finding = findings()[name]
-    require(not SCORE.search(finding["says"]), f"finding {name}", finding["says"], "without scores typed by hand")
+    finding, about = findings()[name], f"finding {name}"
+    says, holds = finding["says"], finding["holds"]
+    require(not SCORE.search(says), about, says, "without scores typed by hand")
     try:
         numbers = {key: _value(what) for key, what in finding.get("numbers", {}).items()}
-        right = _value(finding["holds"])
+        right = _value(holds)
     except (ValueError, NameError, TypeError, SyntaxError, KeyError) as error:
-        raise ValueError(f"finding {name}: {error}; it says: {finding.get('says')}") from None
-    true = isinstance(right, bool | np.bool_) and bool(right)
-    require(true, f"finding {name}", finding["says"], f"true, but {finding['holds']} is not")
-    return finding["says"].format(**numbers)
+        raise ValueError(f"{about}: {error}; it says: {says}") from None
+    require(isinstance(right, bool | np.bool_) and bool(right), about, says, f"true, but {holds} is not")
+    return says.format(**numbers)
 
 
 def _value(expression: str):

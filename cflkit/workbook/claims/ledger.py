@@ -11,17 +11,10 @@ from pathlib import Path
 from cflkit.checks import known, require
 from cflkit.workbook import places, strict
 from cflkit.workbook.claims import papers
-from cflkit.workbook.claims.measured import Measured, measured, metric_of, number
-from cflkit.workbook.claims.papers import entries, printed, stated
+from cflkit.workbook.claims.measured import by_seed, measured, metric_of
 from cflkit.workbook.claims.schema import gate, left_out, protocols, tables
-from cflkit.workbook.claims.verdicts import SEEDS, set_up, tally, verdicts
+from cflkit.workbook.claims.verdicts import SEEDS, set_up
 from cflkit.workbook.runs import records, results
-from cflkit.workbook.runs.results import problems
-
-__all__ = [
-    "Coverage", "Missing", "Row", "coverage", "entries", "missing", "number", "printed", "problems", "recorded",
-    "rows", "stated", "tables", "tally", "totals", "verdicts",
-]  # fmt: skip
 
 
 # ---------------------------------------------------------------------- tables, and what they lack
@@ -34,7 +27,7 @@ class Row:
     entry: dict | None  # the printed number, as ``results.yaml`` has it
     printed: float | None
     metric: str  # which of a record's numbers stands beside it
-    measured: Measured
+    measured: list[dict]  # the records of the runs
     values: dict[int, float]  # these numbers by seed
 
 
@@ -44,7 +37,7 @@ def rows(name: str, folder: Path = records.FOLDER) -> Iterator[Row]:
     table = tables()[name]
     for (title, row), entry in zip(table["rows"].items(), _beside(name), strict=True):
         runs, metric = measured(table["protocol"], row["label"], folder), metric_of(table, row)
-        yield Row(title, row["label"], entry, entry and entry["value"], metric, runs, runs.values(metric))
+        yield Row(title, row["label"], entry, entry and entry["value"], metric, runs, by_seed(runs, metric))
 
 
 @places.kept
@@ -54,9 +47,7 @@ def _beside(name: str) -> list[dict | None]:
     for title, row in table["rows"].items():
         where = {"paper": table["paper"], **table["where"], **row.get("printed", {})}
         with strict.at("tables.yaml", name, "rows", title):
-            numbers = papers.found(**where) if "printed" in row else [None]
-            require(len(numbers) == 1, "printed", where, "fields of exactly one printed number")
-        found += numbers
+            found.append(papers.one(**where) if "printed" in row else None)
     return found
 
 
@@ -77,9 +68,9 @@ def missing(name: str, seeds: Sequence[int] | None = None, folder: Path = record
     protocol = tables()[name]["protocol"]
     cost, lacking = protocols()[protocol]["cost"], {}
     for row in rows(name, folder):
-        took = [r["provenance"]["seconds"] / 60 for r in row.measured.runs if r["provenance"]["device"] == "cpu"]
+        took = [r["provenance"]["seconds"] / 60 for r in row.measured if r["provenance"]["device"] == "cpu"]
         cpu, gpu = cost.get(row.label, cost["each"])
-        for seed in _wanted(name, seeds) - {r["seed"] for r in row.measured.runs}:
+        for seed in _wanted(name, seeds) - {r["seed"] for r in row.measured}:
             minutes = sum(took) / len(took) if took else cpu
             lacking[row.label, seed] = Missing(protocol, row.label, seed, minutes, gpu)
     return sorted(lacking.values(), key=lambda m: (m.minutes, m.label, m.seed))
@@ -87,7 +78,7 @@ def missing(name: str, seeds: Sequence[int] | None = None, folder: Path = record
 
 def recorded(name: str, seeds: Sequence[int] | None = None, folder: Path = records.FOLDER) -> list[tuple[str, int]]:
     """Label and seed of the runs that a table has; parameters as for :func:`missing`."""
-    runs = {(row.label, run["seed"]) for row in rows(name, folder) for run in row.measured.runs}
+    runs = {(row.label, run["seed"]) for row in rows(name, folder) for run in row.measured}
     return sorted(run for run in runs if run[1] in _wanted(name, seeds))
 
 
@@ -126,7 +117,7 @@ def coverage(folder: Path = records.FOLDER) -> list[Coverage]:
     why = {id(entry): out["because"] for out in reversed(left_out()) if "where" in out
            for entry in papers.matching(paper=out["paper"], **out["where"])}  # fmt: skip
     found = []
-    for entry in entries():
+    for entry in papers.matching():
         has, one = beside[id(entry)], {**entry, **entry["setting"]}
         require(bool(has) or id(entry) in why, "printed number", one, "in a row of tables.yaml, or in its left_out")
         best = max(has, key=lambda row: (bool(row[1]) and not row[0], len(row[1])), default=(False, (), ""))
@@ -142,7 +133,7 @@ def unlearnt(protocol: str, row: Row) -> bool:
         return False
     chance = protocols()[protocol].get("constant") or 100 / leans["classes"]
     near = min(row.values.values()) < chance + LEAST * (row.printed - chance)
-    return near or any(map(results.diverged, row.measured.runs))
+    return near or any(map(results.diverged, row.measured))
 
 
 def totals(folder: Path = records.FOLDER) -> dict[str, int | float]:

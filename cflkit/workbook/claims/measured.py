@@ -1,9 +1,9 @@
 """What was measured: the records of a protocol's present configuration, and the seeds of them that count."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from math import inf
+from operator import itemgetter
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,25 +11,6 @@ from cflkit.checks import known
 from cflkit.engine import metrics
 from cflkit.workbook.claims import schema
 from cflkit.workbook.runs import records, results
-
-
-@dataclass(frozen=True)
-class Measured:
-    """The runs of one method of a protocol: their records, one a seed, by seed. Without a run it is false."""
-
-    runs: list[dict]
-
-    def __bool__(self) -> bool:
-        return bool(self.runs)
-
-    def values(self, metric: str = "accuracy") -> dict[int, float]:
-        """The last round's value for each seed (:func:`.results.scores`); empty if no run has it."""
-        found = {run["seed"]: results.scores(run) for run in self.runs}
-        return {seed: score[metric] for seed, score in found.items() if metric in score}
-
-    def percent(self, metric: str = "accuracy") -> list[float]:
-        """The same as a list."""
-        return list(self.values(metric).values())
 
 
 class Cell(NamedTuple):
@@ -48,10 +29,15 @@ def number(values: Sequence[float], sign: bool = False) -> str:
     return text if spread["n"] == 1 else f"{text} ± {spread['std']:.2f}"
 
 
-def measured(protocol: str, label: str, folder: Path = records.FOLDER) -> Measured:
-    """The records of a method in a protocol, of its present configuration."""
-    runs = (run for run in results.runs(protocol, folder) if run["label"] == label)
-    return Measured(sorted(runs, key=lambda run: run["seed"]))
+def measured(protocol: str, label: str, folder: Path = records.FOLDER) -> list[dict]:
+    """The records of a method in a protocol, of its present configuration, by seed."""
+    return sorted((run for run in results.runs(protocol, folder) if run["label"] == label), key=itemgetter("seed"))
+
+
+def by_seed(runs: Sequence[dict], metric: str = "accuracy") -> dict[int, float]:
+    """The last round's value for each seed (:func:`.results.scores`); empty if no run has it."""
+    found = {run["seed"]: results.scores(run) for run in runs}
+    return {seed: score[metric] for seed, score in found.items() if metric in score}
 
 
 def metric_of(table: Mapping, row: Mapping) -> str:
@@ -74,6 +60,6 @@ def cell(name: str, folder: Path = records.FOLDER) -> Cell:
 
 @cache
 def _cell(protocol: str, label: str, metric: str, folder: Path, seeds: float, stamps: tuple) -> Cell:
-    runs = [run for run in measured(protocol, label, folder).runs if run["seed"] < seeds]
-    values, gone = Measured(runs).values(metric), {run["seed"] for run in runs if results.diverged(run)}
+    runs = [run for run in measured(protocol, label, folder) if run["seed"] < seeds]
+    values, gone = by_seed(runs, metric), {run["seed"] for run in runs if results.diverged(run)}
     return Cell(runs, values, gone, {seed: value for seed, value in values.items() if seed not in gone})

@@ -34,7 +34,7 @@ def matching(**where) -> list[dict]:
     for field, wanted in where.items():
         known(fields, field, "field")
         allowed = wanted if isinstance(wanted, list) else [wanted]
-        some = [one for one in some if one[1].get(field) in allowed]
+        some = [both for both in some if both[1].get(field) in allowed]
     return [entry for entry, _ in some]
 
 
@@ -46,6 +46,13 @@ def found(**where) -> list[dict]:
     numbers = [entry for entry in matching(**where) if entry["value"] is not None]
     require(bool(numbers), "where", where, "fields of at least one entry of results.yaml")
     return numbers
+
+
+def one(**where) -> dict:
+    """The single entry with these fields, as for :func:`found`; several are refused."""
+    numbers = found(**where)
+    require(len(numbers) == 1, "printed", where, "fields of exactly one printed number")
+    return numbers[0]
 
 
 def printed(**where) -> list[float]:

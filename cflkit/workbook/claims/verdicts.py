@@ -16,11 +16,13 @@ from functools import cache
 from itertools import chain
 from math import ceil, inf, isfinite, nan, sqrt
 from pathlib import Path
+from statistics import fmean
 
 import numpy as np
 from scipy import special  # scipy.stats has the same functions, and takes a second to import
 
 from cflkit.checks import known
+from cflkit.engine import metrics
 from cflkit.workbook import places, strict
 from cflkit.workbook.claims import papers, schema
 from cflkit.workbook.claims.measured import cell, metric_of
@@ -99,19 +101,17 @@ class _Pool:
 
     def of(self, cell: Mapping) -> tuple[float, int, bool]:
         """Variance of a cell, its degrees of freedom, and whether they are its table's."""
-        own, df = _variance(cell) if len(cell) > 1 else 0.0, len(cell) - 1
-        usual = self.df > 0 and (df == 0 or special.fdtrc(df, self.df, own / self.variance) >= APART)
-        return (self.variance, self.df, True) if usual else (own, df, False)
+        usual = self.df > 0 and not (len(cell) > 1 and _stands_out(cell, self.variance, self.df))
+        return (self.variance, self.df, True) if usual else (*_variance(cell), False)
 
 
-def _pool(a: str, b: str, folder: Path) -> _Pool:
-    """That of the first table that has both cells; without one, all tables of their protocol and metric count."""
-    protocol, _, metric = split(a)
-    alike = (table for table in schema.tables().values()
-             if (table["protocol"], table["metric"]) == (protocol, results.base(metric)))  # fmt: skip
+def _pool(folder: Path, *names: str) -> _Pool:
+    """That of the first table that has these cells; without one, all tables of their protocol and metric count."""
+    protocol, _, metric = split(names[0])
     tables = [[f"{protocol}/{row['label']}/{metric_of(table, row)}" for row in table["rows"].values()]
-              for table in alike]  # fmt: skip
-    wanted = {"/".join(split(name)) for name in (a, b or a)}
+              for table in schema.tables().values()
+              if (table["protocol"], table["metric"]) == (protocol, results.base(metric))]  # fmt: skip
+    wanted = {"/".join(split(name)) for name in names}
     table = next((cells for cells in tables if wanted <= set(cells)), chain(*tables))
     return _pooled(tuple(dict.fromkeys(table)), folder, results.stamps(protocol, folder))
 
@@ -119,54 +119,50 @@ def _pool(a: str, b: str, folder: Path) -> _Pool:
 @cache
 def _pooled(table: Sequence[str], folder: Path, stamps: tuple) -> _Pool:
     every = [cell(name, folder).steady for name in table]
-    cells = sorted((one for one in every if len(one) > 1 and _variance(one) > 0), key=_variance)
-    while len(cells) > 2:  # the most variable cell leaves while it stands out
-        rest, df = _together(cells[:-1])
-        if special.fdtrc(len(cells[-1]) - 1, df, _variance(cells[-1]) / rest) >= APART:
-            break
+    cells = sorted((one for one in every if _variance(one)[0] > 0), key=_variance)
+    while len(cells) > 2 and _stands_out(cells[-1], *_variance(*cells[:-1])):
         cells.pop()
-    if not cells:
-        return _Pool()
-    shared = sorted(set.intersection(*map(set, cells)))
+    shared = sorted(set.intersection(*map(set, cells))) if cells else []
     grid = np.array([[one[seed] for one in cells] for seed in shared])  # seeds x cells
     if min(len(shared), len(cells)) > 1:
         rest = grid - grid.mean(0) - grid.mean(1, keepdims=True) + grid.mean()
         seeds, free = len(shared) - 1, (len(shared) - 1) * (len(cells) - 1)
         left, between = float((rest**2).sum()) / free, len(cells) * float(grid.mean(1).var(ddof=1))
         if left > 0 and special.fdtrc(seeds, free, between / left) < ALPHA:
-            return _Pool(*_together(cells), left, free)
-    return _Pool(*_together(cells))
+            return _Pool(*_variance(*cells), left, free)
+    return _Pool(*_variance(*cells))
 
 
-def _variance(cell: Mapping) -> float:
-    return float(np.var([*cell.values()], ddof=1))
-
-
-def _together(cells: Sequence[Mapping]) -> tuple[float, int]:
-    """Pooled variance, and its degrees of freedom."""
+def _variance(*cells: Mapping) -> tuple[float, int]:
+    """Pooled variance of cells over their seeds, and its degrees of freedom; without any, 0."""
     df = sum(len(one) - 1 for one in cells)
-    return sum(_variance(one) * (len(one) - 1) for one in cells) / df, df
+    squares = sum(float(np.var([*one.values()])) * len(one) for one in cells if len(one) > 1)
+    return squares / max(df, 1), df
+
+
+def _stands_out(cell: Mapping, variance: float, df: int) -> bool:
+    own, own_df = _variance(cell)
+    return special.fdtrc(own_df, df, own / variance) < APART
 
 
 def compare(a: str, b: str = "", folder: Path = records.FOLDER) -> Gap:
     """Estimate a - b, or a; both are cells, ``protocol/label/metric``. One that does not exist is refused."""
-    sides = [cell(name, folder).steady for name in (a, b) if name]
+    names = [name for name in (a, b) if name]
+    sides = [cell(name, folder).steady for name in names]
     if not all(sides):
         return Gap(0, nan, 0.0, 0)
-    same = not b or split(a)[0] == split(b)[0]
-    pools = [_pool(a, b, folder)] * 2 if same else [_pool(name, name, folder) for name in (a, b)]
-    own = [pool.of(side) for side, pool in zip(sides, pools, strict=False)]
+    same = len({split(name)[0] for name in names}) == 1
+    pools = [_pool(folder, *(names if same else [name])) for name in names]
+    own = [pool.of(side) for pool, side in zip(pools, sides, strict=True)]
     usual = same and all(kind for *_, kind in own)
-    gaps = [value - sides[-1][seed] for seed, value in sides[0].items() if seed in sides[-1]] if b else []
+    gaps = [value - sides[1][seed] for seed, value in sides[0].items() if seed in sides[1]] if b else []
     if usual and len(gaps) > 1 and pools[0].free:
-        return Gap(len(gaps), float(np.mean(gaps)), sqrt(2 * pools[0].left / len(gaps)), pools[0].free)
+        return Gap(len(gaps), fmean(gaps), sqrt(2 * pools[0].left / len(gaps)), pools[0].free)
     shares = [(variance / len(side), df) for (variance, df, _), side in zip(own, sides, strict=True)]
-    total = sum(share for share, _ in shares)
-    if usual and b:
-        df = float(shares[0][1])
-    else:  # Welch and Satterthwaite
+    total, df = sum(share for share, _ in shares), float(own[0][1])
+    if not usual:  # Welch and Satterthwaite
         df = total**2 / sum(s**2 / d for s, d in shares) if total and all(d for _, d in shares) else 0.0
-    means = [float(np.mean([*side.values()])) for side in sides]
+    means = [fmean(side.values()) for side in sides]
     return Gap(min(map(len, sides)), means[0] - sum(means[1:]), sqrt(total), df)
 
 
@@ -188,7 +184,7 @@ def set_up(protocol: str, folder: Path = records.FOLDER, cells: Sequence[str] = 
         return f"set-up not reproduced: the baseline `{label}` has diverged"
     entries = papers.found(paper=schema.protocols()[protocol]["paper"], **gate["printed"])
     printed, deviation = min((entry["value"], entry["std"] or 0) for entry in entries)
-    mean = sum(base.values.values()) / len(base.values)
+    mean = fmean(base.values.values())
     rising = (one for one in [name, *cells] if split(one)[0] == protocol and rise(one, folder) > RISING)
     if abs(mean - printed) <= max(MISS, DEVIATIONS * deviation) or not (curve := next(rising, "")):
         return ""
@@ -204,7 +200,7 @@ def rise(name: str, folder: Path = records.FOLDER) -> float:
         scored = [(row["round"], row[metric]) for row in run["rounds"] if isinstance(row.get(metric), float)]
         early = [score for at, score in scored if 3 * at <= 2 * run["config"]["rounds"]]
         gains += [100 * (scored[-1][1] - early[-1])] if early else []
-    return sum(gains) / len(gains) if gains else 0.0
+    return fmean(gains) if gains else 0.0
 
 
 def switched_off(name: str, folder: Path = records.FOLDER) -> str:
@@ -213,8 +209,8 @@ def switched_off(name: str, folder: Path = records.FOLDER) -> str:
     rule = schema.gate(protocol).get("mechanism")
     if not rule or not label.startswith(rule["label"]):
         return ""
-    values = cell(f"{protocol}/{label}/{rule['metric']}", folder).values.values()
-    mean = sum(values) / len(values) if values else nan
+    values = cell(f"{protocol}/{label}/{rule['metric']}", folder).values
+    mean = fmean(values.values()) if values else nan
     off = mean < rule.get("least", -inf) or mean >= rule.get("below", inf)
     return f"the mechanism is off: {rule['why']}" if off else ""
 
@@ -239,7 +235,7 @@ def decide(parts: Mapping[str, Mapping], numbers: Mapping[str, list[float]], fol
     is `ours`, the set-up need not be the paper's.
     """
     found: dict[str, Finding] = {}
-    tests: list[tuple[str, str, Gap, float, float]] = []
+    tests: list[tuple[str, str, Gap, float, float]] = []  # comparison, rival, estimate, wanted between
     for what, part in parts.items():
         a, rivals, low, high = asked(part, numbers)
         with strict.at(what):
@@ -251,10 +247,9 @@ def decide(parts: Mapping[str, Mapping], numbers: Mapping[str, list[float]], fol
         left = [name for name in rivals if name not in gone] or [""]
         gaps = {name: compare(a, name, folder) for name in left}
         if why or (beaten and left == [""]):
-            found[what] = replace(blank, word=OPEN if why else HELD, reason=why or beaten)
-            known_gaps = [(name, gap) for name, gap in gaps.items() if gap.n]
-            if known_gaps:  # the closest rival is shown although it decides nothing
-                found[what] = _against(found[what], *min(known_gaps, key=lambda one: one[1].mean))
+            told = replace(blank, word=OPEN if why else HELD, reason=why or beaten)
+            closest = min(gaps, key=lambda name: (not gaps[name].n, gaps[name].mean))
+            found[what] = _against(told, closest, gaps[closest])  # is shown although it decides nothing
         elif split(a)[2] in COUNTED:
             found[what] = _counted(blank, left, low, high, folder)
         else:
@@ -283,10 +278,11 @@ def _unready(cells: Mapping, folder: Path, own: bool) -> str:
 
 
 def _against(finding: Finding, b: str, gap: Gap, level: float = ALPHA) -> Finding:
-    """A finding with the estimate against a rival."""
+    """A finding with the estimate against a rival, if there is one."""
     low, high = gap.ends(level)
     none = split(finding.a)[2] in COUNTED or not isfinite(low)
-    return replace(finding, b=b, n=gap.n, mean=gap.mean, **({} if none else {"low": low, "high": high}))
+    ends = {} if none else {"low": low, "high": high}
+    return replace(finding, b=b, n=gap.n, mean=gap.mean, **ends) if gap.n else finding
 
 
 def _counted(blank: Finding, rivals: Sequence[str], low: float, high: float, folder: Path) -> Finding:
@@ -418,10 +414,8 @@ def tally(folder: Path = records.FOLDER) -> dict[str, dict[str, int]]:
 
 def agreement(values: Sequence[float], printed: float, within: float) -> str:
     """Whether measured numbers agree with a printed one: their interval lies within the tolerance, or outside."""
-    gaps, n = np.array(values) - printed, len(values)
-    if n < SEEDS:
-        return "seems to agree" if abs(gaps.mean()) <= within else "seems to differ"
-    low, high = Gap(n, gaps.mean(), gaps.std(ddof=1) / sqrt(n), n - 1).ends()
-    if -within <= low and high <= within:
-        return "agrees"
-    return "differs" if low > within or high < -within else "undecided"
+    gap = metrics.paired_difference(values, [printed] * len(values))
+    if gap["n"] < SEEDS:
+        return "seems to agree" if abs(gap["mean"]) <= within else "seems to differ"
+    inside, outside = max(-gap["low"], gap["high"]) <= within, max(gap["low"], -gap["high"]) > within
+    return "agrees" if inside else "differs" if outside else "undecided"

@@ -34,11 +34,6 @@ LOOKS = {
 }  # fmt: skip
 
 
-def use_style() -> None:
-    """Use the book's style (``cflkit/workbook/show/cflkit.mplstyle``) for every figure from here on."""
-    plt.style.use(["default", "cflkit.workbook.show.cflkit"])
-
-
 def digest(array: ArrayLike, decimals: int = 6) -> str:
     """One short line that changes when the plotted numbers do, at the `decimals` that matter.
 
@@ -66,8 +61,8 @@ def numbers(name: str, value: object, *shape: int | str) -> np.ndarray:
 
 def named(name: str, value: object) -> None:
     """Require a mapping with at least one entry."""
-    ok = isinstance(value, Mapping) and len(value) > 0
-    require(ok, name, value, "a mapping from labels, with at least one entry")
+    some = isinstance(value, Mapping) and len(value) > 0
+    require(some, name, value, "a mapping from labels, with at least one entry")
 
 
 def subplots(*shape: int, **options) -> tuple[Figure, Axes | np.ndarray]:
@@ -80,8 +75,7 @@ def subplots(*shape: int, **options) -> tuple[Figure, Axes | np.ndarray]:
 def panels(count: int, side: float) -> tuple[Figure, list[Axes]]:
     """Open `count` panels, ``COLUMNS`` to a row at most, and drop the places left over."""
     columns = min(count, COLUMNS)
-    rows = -(-count // columns)
-    side = min(side, 9.6 / columns)
+    rows, side = -(-count // columns), min(side, 9.6 / columns)
     figure, grid = subplots(rows, columns, figsize=(side * columns + 0.9, side * rows + 0.3))
     for spare in grid.flat[count:]:
         spare.remove()

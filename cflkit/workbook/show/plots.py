@@ -8,18 +8,22 @@ and heat maps run from dark to light. Drawn twice, a figure saves to the same by
 from collections import Counter
 from collections.abc import Mapping, Sequence
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import seaborn as sns
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike
 
 from cflkit.checks import require
 from cflkit.workbook.show import canvas
-from cflkit.workbook.show.canvas import use_style
 
-__all__ = ["cosine_matrices", "embedding", "image_grid", "label_mix", "learning_curves", "use_style"]
+
+def use_style() -> None:
+    """Use the book's style (``cflkit/workbook/show/cflkit.mplstyle``) for every figure from here on."""
+    plt.style.use(["default", "cflkit.workbook.show.cflkit"])
 
 
 def learning_curves(frames: Mapping, y: str = "accuracy", *, ylabel: str = "") -> Figure:
@@ -38,13 +42,12 @@ def learning_curves(frames: Mapping, y: str = "accuracy", *, ylabel: str = "") -
     figure, axes = canvas.subplots()
     drawn = Counter()
     for label, frame in curves.items():
-        style = {}
+        style = {"errorbar": "sd" if frame["round"].duplicated().any() else None}
         if own := canvas.look(label):
             every = -(-frame["round"].nunique() // 8)
-            style = {"color": own[0], "marker": own[1], "markevery": every, "markersize": 4,
-                     "linestyle": canvas.DASHES[drawn[own] % len(canvas.DASHES)]}  # fmt: skip
+            style |= {"color": own[0], "marker": own[1], "markevery": every, "markersize": 4,
+                      "linestyle": canvas.DASHES[drawn[own] % len(canvas.DASHES)]}  # fmt: skip
         drawn[own] += 1
-        style["errorbar"] = "sd" if frame["round"].duplicated().any() else None
         sns.lineplot(frame, x="round", y=y, err_kws={"linewidth": 0}, legend=False, ax=axes, **style)
         axes.lines[-1].set_label(label)
     axes.set(xlabel="round", ylabel=ylabel or y)
@@ -104,12 +107,8 @@ def cosine_matrices(panels: Mapping[str, ArrayLike]) -> Figure:
     canvas.named("panels", panels)
     tables = {name: canvas.numbers(f"panels[{name!r}]", table, "n", "m") for name, table in panels.items()}
     figure, grid = canvas.panels(len(panels), 2.6)
-    ends = {"vmin": min(map(np.nanmin, tables.values())), "vmax": max(map(np.nanmax, tables.values()))}
-    for axes, (name, table) in zip(grid, tables.items(), strict=True):
-        _heat(table, axes, square=True, **ends)
-        axes.set_title(name)
+    _heat(tables, grid, "cosine similarity", square=True)
     canvas.label_outer(grid, "client", "client")
-    _bar(grid, "cosine similarity")
     return figure
 
 
@@ -127,24 +126,25 @@ def label_mix(label_counts: ArrayLike, clusters: ArrayLike | None = None) -> Fig
     order = np.zeros(len(counts)) if clusters is None else canvas.numbers("clusters", clusters, len(counts))
     share = counts / np.maximum(counts.sum(1, keepdims=True), 1)
     figure, (axes,) = canvas.panels(1, 3.4)
-    _heat(share[np.argsort(order, kind="stable")], axes)
+    _heat({"": share[np.argsort(order, kind="stable")]}, [axes], "share of the client's images")
     borders = np.flatnonzero(np.diff(np.sort(order))) + 1
     axes.hlines(borders, 0, counts.shape[1], color="white", linewidth=1.5)
     axes.set(xlabel="class", ylabel="client" if clusters is None else "client, by cluster")
     if clusters is not None:
         axes.set_yticks([])
-    _bar([axes], "share of the client's images")
     return figure
 
 
-def _heat(table: np.ndarray, axes, **options) -> None:
-    rows, columns = (-(-length // 6) for length in table.shape)  # six numbers or fewer on each axis
-    sns.heatmap(table, cmap="cividis", cbar=False, xticklabels=columns, yticklabels=rows, ax=axes, **options)
-    axes.tick_params(rotation=0)
-    axes.grid(False)
-
-
-def _bar(grid: list, label: str) -> None:
+def _heat(tables: Mapping[str, np.ndarray], grid: Sequence[Axes], label: str, **options) -> None:
+    """Draw tables by title, under one scale, with one bar beside them."""
+    ends = {"vmin": min(map(np.nanmin, tables.values())), "vmax": max(map(np.nanmax, tables.values()))}
+    for axes, (title, table) in zip(grid, tables.items(), strict=True):
+        rows, columns = (-(-length // 6) for length in table.shape)  # six numbers or fewer on each axis
+        sns.heatmap(table, cmap="cividis", cbar=False, xticklabels=columns, yticklabels=rows, ax=axes,
+                    **ends, **options)  # fmt: skip
+        axes.set_title(title)
+        axes.tick_params(rotation=0)
+        axes.grid(False)
     bar = grid[0].figure.colorbar(grid[0].collections[0], ax=grid, label=label, shrink=0.9)
     bar.outline.set_visible(False)
 
