@@ -22,6 +22,7 @@ from collections.abc import Callable
 from html import escape
 from multiprocessing import connection
 from pathlib import Path
+from xml.etree import ElementTree
 
 import latex2mathml.converter
 import nbformat
@@ -52,6 +53,11 @@ FEEDBACK_SECONDS = 60
 ABSENT = "nothing was handed in"
 HEADER = re.compile("<header>.*?</header>", re.DOTALL)
 LONGEST_FORMULA = 1000  # letters
+MATHML = re.compile(
+    r"\{http://www.w3.org/1998/Math/MathML\}(math|menclose|mfrac|m[ion]|mover|mpadded|mphantom|mroot|mrow|mspace|msqrt|"
+    "mstyle|m(sub|sup|subsup)|m(table|tr|td|text)|munder|munderover)"
+)
+FOREIGN = {"href", "src", "style", "class", "id"}
 BACK = "the feedback could not be written; the points count"
 
 
@@ -68,10 +74,12 @@ class Renderer(IPythonRenderer):
 
 
 def formula(text: str, display: str) -> str:
-    """Return a formula as MathML, or as it stands where it is none, is too long, or names a link."""
+    """Return a formula as MathML, or as it stands where it is none, is too long, or brings other HTML with it."""
     with contextlib.suppress(Exception):  # of whatever a student wrote
         found = latex2mathml.converter.convert(text[:LONGEST_FORMULA], display=display)
-        if len(text) <= LONGEST_FORMULA and "href" not in found:
+        parts = list(ElementTree.fromstring(found).iter())
+        known = all(MATHML.fullmatch(part.tag) and not (FOREIGN & part.attrib.keys()) for part in parts)
+        if len(text) <= LONGEST_FORMULA and known:
             return found
     return f"<code>{escape(text)}</code>"
 

@@ -707,6 +707,7 @@ def judge(path: Path | bytes, student: str, assignment: str, release: NotebookNo
     except Exception as error:
         handed, result.notebook = None, canonical(release, None, result.notes)
         why = str(error) if type(error) is ValueError else type(error).__name__
+        why = "it is not JSON" if isinstance(error, json.JSONDecodeError) else why
         result.notes.append(f"{assignment}.ipynb is no notebook that can be read: {clean(why)[:60]}")
     if handed is not None:
         counts = [cell.get("execution_count") for cell in handed.cells if cell.cell_type == "code"]
