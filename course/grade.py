@@ -101,7 +101,7 @@ def settings():
     found.Autograde.autograde_preprocessors = [LimitOutput, SaveAutoGrades, AssignLatePenalties]
     found.HTMLExporter.filters = {"markdown2html": "course.grade.shown"}
     theirs = Path(nbgrader.converters.__file__).parents[1] / "server_extensions/formgrader/templates"
-    found.HTMLExporter.template_name = "course"
+    found.HTMLExporter.template_file = "marks.html.j2"  # of the template `feedback`, which the API insists on
     found.HTMLExporter.extra_template_basedirs = [str(Path(__file__).with_name("templates")), str(theirs)]
     return found
 
