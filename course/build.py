@@ -4,9 +4,12 @@ They go to ``build/course``. ``release`` is for students, and has the chapters t
 ``solution`` and ``rubric`` are not.
 """
 
+import fcntl
 import os
 import shutil
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import nbformat
@@ -50,6 +53,9 @@ def rubric(assignment: Assignment) -> str:
         code = cells(assignment.name, change=each, measured=task == "measure")
         left = points(assignment.name, code, only=task)[0][task]
         lines.append(f"| {task} | {each['mistake']} | {left} | {most[task]} |")
+        if left != (said := each["points"].get(task, most[task])):
+            where = f"course/wrong/{assignment.name}.yaml"
+            print(f"{where}: {each['mistake']}: leaves {left} points in {task} and not {said}; mend `points` there")
     return "\n".join(lines) + "\n"
 
 
@@ -58,20 +64,32 @@ def planted(assignment: str) -> list[dict]:
     return yaml.safe_load(Path(__file__).with_name("wrong").joinpath(f"{assignment}.yaml").read_text())
 
 
-def config() -> Config:
-    """Return nbgrader's settings."""
+def config(root: Path = HOME) -> Config:
+    """Return nbgrader's settings for a course in the folder `root`."""
     # nbgrader calls the program alembic
     os.environ["PATH"] = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
     found = Config()
-    found.CourseDirectory.root = str(HOME.resolve())
+    found.CourseDirectory.root = str(root.resolve())
     found.ClearSolutions.code_stub = {"python": STUB}
     found.ClearSolutions.text_stub = ANSWER
     found.ClearSolutions.enforce_metadata = True
     return found
 
 
-def build(assignment: Assignment, api: NbGraderAPI) -> dict[str, int]:
-    """Build one assignment and return its points by task."""
+@contextmanager
+def alone() -> Iterator[None]:
+    """Keep another program of the course from the same folder; SystemExit if one is there."""
+    try:
+        HOME.mkdir(parents=True, exist_ok=True)
+        with (HOME / "running").open("w") as file:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield
+    except BlockingIOError:
+        sys.exit(f"{HOME} is in use by another `make grade` or `make course`: wait until that ends")
+
+
+def build(assignment: Assignment, root: Path, api: NbGraderAPI) -> dict[str, int]:
+    """Build one assignment in the folder `root` and return its points by task."""
     worth = tasks_of(assignment.name)
     written = sum(cell.points for cell in assignment.cells)
     tests = [cell.id.removeprefix("test-") for cell in assignment.cells if cell.kind == "check"]
@@ -81,14 +99,14 @@ def build(assignment: Assignment, api: NbGraderAPI) -> dict[str, int]:
         sys.exit(f"{assignment.name}: {sum(worth.values())} + {written} points, allowed {AUTOMATIC} + {WRITTEN}")
     pictures = Reference(assignment).pictures()
     for part in ("source", "solution"):
-        folder = HOME / part / assignment.name
+        folder = root / part / assignment.name
         folder.mkdir(parents=True, exist_ok=True)
         nbformat.write(notebook(assignment, part, pictures), folder / f"{assignment.name}.ipynb")
     for chapter in assignment.chapters.values():
-        (HOME / "release" / "book").mkdir(parents=True, exist_ok=True)
-        shutil.copy(BOOK / f"{chapter}.ipynb", HOME / "release" / "book")
-    (HOME / "rubric").mkdir(exist_ok=True)
-    (HOME / "rubric" / f"{assignment.name}.md").write_text(rubric(assignment))
+        (root / "release" / "book").mkdir(parents=True, exist_ok=True)
+        shutil.copy(BOOK / f"{chapter}.ipynb", root / "release" / "book")
+    (root / "rubric").mkdir(exist_ok=True)
+    (root / "rubric" / f"{assignment.name}.md").write_text(rubric(assignment))
     done = api.generate_assignment(assignment.name, force=True, create=True)
     if not done["success"]:
         sys.exit(f"{assignment.name}: nbgrader could not make the release:\n{done['log']}")
@@ -96,16 +114,25 @@ def build(assignment: Assignment, api: NbGraderAPI) -> dict[str, int]:
 
 
 def main() -> None:
-    """Build all assignments and print their points."""
-    for part in ("source", "release", "solution", "rubric"):
-        shutil.rmtree(HOME / part, ignore_errors=True)
-    HOME.mkdir(parents=True, exist_ok=True)
-    api = NbGraderAPI(config=config())
+    """Build all assignments and print their points; where one is refused, what was built before stays."""
+    part = HOME / "part"
+    shutil.rmtree(part, ignore_errors=True)
+    part.mkdir()
+    book = HOME / "gradebook.db"
+    if book.exists():
+        shutil.copy(book, part)
+    api = NbGraderAPI(config=config(part))
     for name in names():
-        worth = build(load(name), api)
+        worth = build(load(name), part, api)
         print(f"{name}  {sum(worth.values())} points: " + ", ".join(f"{task} {n}" for task, n in worth.items()))
+    for built in ("source", "release", "solution", "rubric"):
+        shutil.rmtree(HOME / built, ignore_errors=True)
+        (part / built).rename(HOME / built)
+    (part / book.name).rename(book)
+    shutil.rmtree(part)
     print(f"{HOME}/release is for students; {HOME}/solution and {HOME}/rubric are not")
 
 
 if __name__ == "__main__":
-    main()
+    with alone():
+        main()

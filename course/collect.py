@@ -7,12 +7,12 @@ Moodle         ``Ada Lovelace_1234_assignsubmission_file_/a1.ipynb``; often in o
 Gradescope     ``submission_1234/a1.ipynb`` beside ``submission_metadata.yml``, which has names and times
 =============  ===========================================================================================
 
-A roster says who these are: a table whose column ``student`` has user names, and whose other columns have whatever
-else a student is called. Without a roster, the name in the file is the student. Nothing is unpacked to the disk, no
-link is followed, and whatever is left out is named.
+A roster says who these are: a table whose column ``student`` has user names, whose columns ``canvas`` and
+``moodle`` have the numbers in names of files, and whose other columns have whatever else a student is called.
+Without a roster, the name in the file is the student. Nothing is unpacked to the disk, no link is followed, and
+whatever is left out is named.
 """
 
-import csv
 import io
 import os
 import re
@@ -28,19 +28,18 @@ from pathlib import Path
 
 import yaml
 
+from course import tables
 from course.judge import LARGEST_NOTEBOOK, plain
 from course.source import names
 
 MOST = 20  # files of one student for one assignment, and notes on those left out
 DEEPEST = 6  # folders within folders
 LARGEST_ZIP = 1 << 30  # bytes
+PLATFORMS = ("canvas", "moodle")  # columns of a roster that hold numbers
 SKIPPED = {"__MACOSX", ".ipynb_checkpoints", ".git"}
-STEM = re.compile(
-    r"(?:(?P<who>.+?)(?:_LATE)?_\d+_\d+_)?(?P<name>a\d+)(?:-\d+| *\(\d+\)|[-_ ]*copy\d*)?", re.IGNORECASE
-)
+STEM = re.compile(r"(?P<name>a\d+)(?:-\d+| *\(\d+\)|[-_ ]*copy\d*)?", re.IGNORECASE)
 MOODLE = re.compile(r"(?P<who>.+?)_(?P<id>\d+)_assignsubmission_\w+")
-CANVAS = re.compile(r"(?P<who>.+?)(?:_LATE)?_\d+_\d{3,}_.+")  # of a zip, which may hold anything
-GRADESCOPE = re.compile(r"submission_(?P<id>\d+)")
+CANVAS = re.compile(r"(?P<who>[^_]+)(?P<late>_LATE)?_(?P<id>\d+)_\d+_(?P<rest>.+)")  # rest: the student's own name
 USER = re.compile(r"\w[\w.@,'-]*( [\w.@,'-]+)*")
 
 
@@ -57,6 +56,7 @@ class Submission:
     note: str = ""
     left_out: bool = False
     when: datetime | None = None
+    late: bool | None = None  # what the platform says, where it gives no time
 
 
 class Roster:
@@ -65,21 +65,32 @@ class Roster:
     def __init__(self, path: Path | None = None):
         self.rows: dict[str, dict[str, str]] = {}
         self._known: dict[str, str] = {}
-        if path:
-            with path.open(newline="", encoding="utf-8-sig") as file:
-                rows = list(csv.DictReader(file))
-            if not rows or not rows[0].get("student"):
-                raise SystemExit(f"{path}: its first line must name a column 'student', and a second one a student")
-            for row in rows:
-                self.rows[folded(row["student"])] = row
-                for value in row.values():
-                    for name in {folded(value or ""), squeezed(value or "")} - {""}:
-                        if self._known.setdefault(name, folded(row["student"])) != folded(row["student"]):
-                            self._known[name] = ""  # two students of one name: only others tell them apart
+        self._number: dict[tuple[str, str], str] = {}
+        for row in tables.read(path, "student") if path else ():
+            student = folded(row["student"])
+            if not student or student in self.rows:
+                raise SystemExit(f"{path}: student {student!r}, allowed is a name that no other line has")
+            self.rows[student] = row
+            for column, value in row.items():
+                if column in PLATFORMS:
+                    if value and self._number.setdefault((column, value), student) != student:
+                        raise SystemExit(f"{path}: {column} {value}, allowed is a number that no other line has")
+                    continue
+                for name in forms(value):
+                    if self._known.setdefault(name, student) != student:
+                        self._known[name] = ""  # two students of one name: only others tell them apart
+        if path and not self.rows:
+            raise SystemExit(f"{path}: no student stands below its first line")
 
-    def student(self, *called: str) -> str:
-        """Return the user name of whoever is `called` so; without a roster, the first name itself."""
-        found = (self._known.get(form) for name in called for form in (folded(name), squeezed(name)))
+    def student(self, *called: str, canvas: str = "", moodle: str = "") -> str:
+        """Return the user name of who has the number `canvas` there, is `called` so, or has the number `moodle`.
+
+        Canvas's numbers are its students'. Moodle's are new in every assignment, so that names are looked up first.
+        Where nobody is found, or without a roster, it is the first name itself.
+        """
+        found = [self._number.get(("canvas", canvas))]
+        found += [self._known.get(form) for name in called for form in forms(name)]
+        found += [self._number.get(("moodle", moodle))]
         return next((student for student in found if student), folded(called[0]))
 
 
@@ -88,10 +99,15 @@ def folded(name: str) -> str:
     return " ".join(unicodedata.normalize("NFC", name).split())
 
 
-def squeezed(name: str) -> str:
-    """Return the letters of a name in any order of its words, as Canvas's "lovelaceada" has them."""
-    words = re.findall(r"\w+", folded(name).lower())
-    return "".join(sorted("".join(words)))
+def forms(name: str) -> list[str]:
+    """Return how platforms write a name: as it is, its letters in any order of words, and these without accents.
+
+    Canvas, for example, makes "duboischloe" of Chloé Dubois.
+    """
+    letters = re.sub(r"[\W_]", "", folded(name).lower())
+    bare = unicodedata.normalize("NFKD", letters.replace("ß", "ss").replace("ø", "o").replace("ł", "l"))
+    bare = "".join(letter for letter in bare if not unicodedata.combining(letter))
+    return [form for form in (folded(name), "".join(sorted(letters)), "".join(sorted(bare))) if form]
 
 
 def files(folder: Path, parts: tuple[str, ...] = ()) -> Iterator[Found]:
@@ -125,9 +141,8 @@ def zipped(path: Path, parts: tuple[str, ...], when: datetime) -> Iterator[Found
     A zip in a student's folder, or with a name that Canvas gave it, is that student's: whatever names and times it
     holds, all of it was handed in by that student, when the zip was.
     """
-    stem = path.name.rpartition(".")[0]
-    if not parts and CANVAS.fullmatch(stem):
-        parts = (stem,)
+    if not parts and CANVAS.fullmatch(path.name):
+        parts = (path.name,)
     most = LARGEST_NOTEBOOK if parts else LARGEST_ZIP
     try:
         if path.stat().st_size > most:
@@ -193,34 +208,42 @@ def collect(folder: Path, roster: Roster) -> list[Submission]:
     found: dict[tuple[str, str], list[tuple[tuple, Submission, Callable[[], bytes]]]] = {}
     odd: dict[str, list[Submission]] = {}
 
-    def leave_out(student: str, name: str, note: str, when: datetime) -> None:
+    def leave_out(student: str, name: str, said: str, problem: str, when: datetime) -> None:
+        note = f"{said} is left out: {problem}"
         odd.setdefault(student, []).append(Submission(student, name, note=note, left_out=True, when=when))
 
+    everything = []
     for parts, when, read in files(folder):
-        said = "/".join(parts)
-        stem = STEM.fullmatch(parts[-1].rpartition(".")[0])
+        canvas = CANVAS.fullmatch(parts[0])  # of a file, or of a zip, which stands here as a folder
+        own = canvas["rest"] if canvas and len(parts) == 1 else parts[-1]
+        stem = STEM.fullmatch(own.rpartition(".")[0])
         name = stem["name"].lower() if stem and stem["name"].lower() in known else ""
-        called = [parts[0]]
-        if len(parts) == 1:
-            called = [stem["who"]] if stem and stem["who"] else [""]
+        everything.append((parts, when, read, canvas, name))
+    here = sorted({name for *_, name in everything if name}) or known
+
+    for parts, when, read, canvas, name in everything:
+        said = "/".join(parts)
+        if canvas:
+            student = roster.student(canvas["who"], canvas=canvas["id"])
+        elif len(parts) == 1:
+            student = ""
         elif moodle := MOODLE.fullmatch(parts[0]):
-            called = [moodle["who"], moodle["id"]]
-        elif canvas := CANVAS.fullmatch(parts[0]):
-            called = [canvas["who"]]
-        elif parts[0] in table:
-            called, when = table[parts[0]][0], table[parts[0]][1] or when
-        student = roster.student(*called)
-        problem = "" if name else f"its name must be one of {', '.join(known)} and .ipynb"
+            student = roster.student(moodle["who"], moodle=moodle["id"])
+        else:
+            called, came = table.get(parts[0], ([parts[0]], None))
+            student, when = roster.student(*called), came or when
+        problem = "" if name else f"its name must be {' or '.join(f'{each}.ipynb' for each in here)}"
         if not USER.fullmatch(student):
             named = "the folder's name is no user name"
             problem, student = named if student else "it must lie in a folder named as its student", ""
         if isinstance(read, str):
             problem = read
         if problem:
-            leave_out(student, name, f"{said} is left out: {problem}", when)
+            leave_out(student, name or (here[0] if student and len(here) == 1 else ""), said, problem, when)
             continue
         proper = (len(parts) == 2 and parts[1] == f"{name}.ipynb") or len(parts) == 1
         entry = Submission(student, name, note="" if proper else f"handed in as '{said}'", when=when)
+        entry.late = bool(canvas["late"]) if canvas else None
         found.setdefault((student, name), []).append(((len(parts), not proper, said), entry, read))
     taken = []
     for (student, name), entries in found.items():
@@ -234,7 +257,7 @@ def collect(folder: Path, roster: Roster) -> list[Submission]:
                     continue
                 except ValueError as error:
                     problem = error
-            leave_out(student, name, f"{said} is left out: {problem}", entry.when)
+            leave_out(student, name, said, problem, entry.when)
         taken += [first] if first else []
     for student, entries in odd.items():
         if len(entries) > MOST:

@@ -1,17 +1,18 @@
 """Marks as Canvas, Moodle and Gradescope import them, and what late days cost: ``build/course/export``."""
 
-import csv
-import io
 import json
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 
-from course.checking import checks_of, tasks_of
+from course import tables
+from course.build import AUTOMATIC, WRITTEN
+from course.checking import checks_of
 from course.judge import Result
+from course.source import names
 
+MOST, ANSWER = AUTOMATIC + WRITTEN, "written answer"
 DAY = 24 * 60 * 60
 
 
@@ -23,10 +24,16 @@ class Late:
     free: int = 0
     percent: float = 10.0
 
-    def days(self, assignment: str, when: datetime | None) -> str:
-        """Return how many days late a submission came, begun days as whole ones; "" if none is known or due."""
+    def days(self, assignment: str, when: datetime | None, said: bool | None = None, typed: str = "") -> str:
+        """Return how many days late a submission came, begun days as whole ones; "" if none is known or due.
+
+        Where a platform has `said` whether it was late, times of files are those of the download: it was one day
+        late then, or as many as somebody has `typed`.
+        """
         if when is None or assignment not in self.due:
             return ""
+        if said is not None:
+            return str(max(1, int(typed or 0))) if said else "0"
         return str(max(0, math.ceil((when - self.due[assignment]).total_seconds() / DAY)))
 
     def totals(self, rows: dict[tuple[str, str], dict[str, str]]) -> None:
@@ -39,24 +46,26 @@ class Late:
             late = int(row.get("late") or 0)
             used = min(late, left.get(student, self.free))
             left[student] = left.get(student, self.free) - used
-            points = float(row["automatic"]) + float(row.get("written") or 0)
+            points = earned(row)
             row["total"] = f"{max(0.0, points * (1 - (late - used) * self.percent / 100)):g}"
 
 
 def due(path: Path) -> dict[str, datetime]:
     """Read a table with the columns ``assignment`` and ``due``, such as ``a1,2026-10-12T23:59+02:00``."""
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        rows = list(csv.DictReader(file))
-    try:
-        found = {row["assignment"]: datetime.fromisoformat(row["due"]) for row in rows}
-    except (KeyError, ValueError, TypeError) as error:
-        raise SystemExit(
-            f"{path}: needs the columns assignment and due, such as a1,2026-10-12T23:59+02:00 ({error})"
-        ) from None
-    return {name: when if when.tzinfo else when.astimezone(UTC) for name, when in found.items()}
+    found = {}
+    for row in tables.read(path, "assignment", "due"):
+        try:
+            when = datetime.fromisoformat(row["due"])
+        except ValueError:
+            such = "allowed are times such as 2026-10-12T23:59+02:00"
+            raise SystemExit(f"{path}: due {row['due']!r}, {such}") from None
+        if row["assignment"] not in names():
+            raise SystemExit(f"{path}: assignment {row['assignment']!r}, allowed are {', '.join(names())}")
+        found[row["assignment"]] = when if when.tzinfo else when.astimezone(UTC)
+    return found
 
 
-def tables(rows: dict[tuple[str, str], dict[str, str]], people: dict[str, dict[str, str]]) -> dict[str, str]:
+def gradebooks(rows: dict[tuple[str, str], dict[str, str]], people: dict[str, dict[str, str]]) -> dict[str, str]:
     """Return the tables that Canvas and Moodle import, by file name; `people` are a roster's rows.
 
     Canvas knows students by the columns ``canvas``, ``sis`` and ``login``, Moodle by user name or ``email``.
@@ -70,7 +79,7 @@ def tables(rows: dict[tuple[str, str], dict[str, str]], people: dict[str, dict[s
     def about(student: str, *columns: str) -> list[str]:
         return [people.get(student, {}).get(column) or "" for column in columns]
 
-    most = [str(sum(tasks_of(name).values()) + 5) for name in graded]
+    most = [str(MOST) for _ in graded]
     canvas = [
         ["Student", "ID", "SIS User ID", "SIS Login ID", "Section", *graded],
         ["Points Possible", "", "", "", "", *most],
@@ -86,18 +95,25 @@ def tables(rows: dict[tuple[str, str], dict[str, str]], people: dict[str, dict[s
         for s in students
     ]
     moodle = [["username", "email", *graded], *([s, *about(s, "email"), *points(s)] for s in students)]
-    return {"canvas.csv": lines(canvas), "moodle.csv": lines(moodle)}
+    return {"canvas.csv": tables.text(canvas), "moodle.csv": tables.text(moodle)}
 
 
-def lines(rows: Iterable[Iterable[str]]) -> str:
-    """Return rows as CSV."""
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    return text.getvalue()
+def earned(row: dict[str, str]) -> float:
+    """Return the automatic and written points of a row of marks."""
+    return float(row["automatic"]) + float(row.get("written") or 0)
+
+
+def summary(row: dict[str, str]) -> list[str]:
+    """Return what a row of marks says to its student: the points, what late days took, and each note."""
+    written = f"{row['written']} of {WRITTEN}" if row["written"] else "not marked yet"
+    found = f"{row['total']} of {MOST} points: automatic {row['automatic']} of {AUTOMATIC}, written {written}"
+    if int(row["late"] or 0):
+        found += f", less {earned(row) - float(row['total']):g} because it came {row['late']} days late"
+    return [found, *filter(None, row["notes"].split("; "))]
 
 
 def results(result: Result) -> str:
-    """Return a submission's points as Gradescope's ``results.json``: each hidden test with its reason."""
+    """Return a submission's hidden tests as Gradescope's ``results.json``, each with its reason."""
     tests = [
         {
             "name": f"{check.task}: {check.says}",
@@ -107,4 +123,13 @@ def results(result: Result) -> str:
         }
         for check in checks_of(result.assignment)
     ]
-    return json.dumps({"score": result.total, "output": "\n".join(result.notes), "tests": tests}, indent=1)
+    return json.dumps({"tests": tests})
+
+
+def with_row(found: dict, row: dict[str, str]) -> str:
+    """Return a ``results.json`` with the score, the written points and the notes of a row of marks."""
+    tests = [test for test in found["tests"] if test["name"] != ANSWER]
+    if row["written"]:
+        tests.append({"name": ANSWER, "max_score": WRITTEN, "score": float(row["written"]), "output": ""})
+    whole = {"score": float(row["total"]), "output": "\n".join(summary(row)), "tests": tests}
+    return json.dumps(whole, indent=1)

@@ -6,7 +6,7 @@ that you start only waits, with a clock, and writes the marks after each.
 """
 
 import argparse
-import csv
+import contextlib
 import fcntl
 import json
 import math
@@ -18,24 +18,28 @@ import shutil
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from html import escape
 from multiprocessing import connection
 from pathlib import Path
+from xml.etree import ElementTree
 
+import latex2mathml.converter
 import nbformat
+import nbgrader.converters
 from jinja2 import pass_context
 from nbconvert.filters.markdown_mistune import IPythonRenderer, MarkdownWithMath
 from nbgrader.api import Gradebook
 from nbgrader.apps import NbGraderAPI
 from nbgrader.preprocessors import AssignLatePenalties, LimitOutput, OverwriteCells, SaveAutoGrades
 
-from course import export, judge, sandbox
-from course.build import AUTOMATIC, HOME, WRITTEN, config
+from course import export, judge, sandbox, tables
+from course.build import AUTOMATIC, HOME, WRITTEN, alone, config
 from course.checking import checks_of
 from course.collect import Roster, Submission, collect
 from course.judge import Result, clean, kill_family
 from course.source import names
+from course.tables import replaced
 
 OUTSIDE = re.compile(r'<script[^>]*\bsrc="(?:https?:)?//[^>]*>\s*</script>|<link[^>]*\bhref="(?:https?:)?//[^>]*>')
 POLICY = (
@@ -43,16 +47,48 @@ POLICY = (
     "style-src 'unsafe-inline'; font-src data:\">"
 )
 ELSEWHERE = re.compile(r'<img\b(?![^>]*\bsrc="data:)[^>]*>', re.IGNORECASE)
+TESTS = ["student", "assignment", "task", "points", "report"]
 COLUMNS = ["student", "assignment", "automatic", "of", "written", "written of", "late", "total", "notes"]
 FEEDBACK_SECONDS = 60
+ABSENT = "nothing was handed in"
+HEADER = re.compile("<header>.*?</header>", re.DOTALL)
+LONGEST_FORMULA = 1000  # letters
+MATHML = re.compile(
+    r"\{http://www.w3.org/1998/Math/MathML\}(math|menclose|mfrac|m[ion]|mover|mpadded|mphantom|mroot|mrow|mspace|msqrt|"
+    "mstyle|m(sub|sup|subsup)|m(table|tr|td|text)|munder|munderover)"
+)
+FOREIGN = {"href", "src", "style", "class", "id"}
 BACK = "the feedback could not be written; the points count"
+
+
+class Renderer(IPythonRenderer):
+    """Writes formulas as MathML, which needs no script."""
+
+    def block_math(self, body: str) -> str:
+        """Return a formula in a line of its own."""
+        return formula(body, "block")
+
+    def inline_math(self, body: str) -> str:
+        """Return a formula within a line."""
+        return formula(body, "inline")
+
+
+def formula(text: str, display: str) -> str:
+    """Return a formula as MathML, or as it stands where it is none, is too long, or brings other HTML with it."""
+    with contextlib.suppress(Exception):  # of whatever a student wrote
+        found = latex2mathml.converter.convert(text[:LONGEST_FORMULA], display=display)
+        parts = list(ElementTree.fromstring(found).iter())
+        known = all(MATHML.fullmatch(part.tag) and not (FOREIGN & part.attrib.keys()) for part in parts)
+        if len(text) <= LONGEST_FORMULA and known:
+            return found
+    return f"<code>{escape(text)}</code>"
 
 
 @pass_context
 def shown(context, source: str) -> str:
     """Render a Markdown cell: a student's HTML is shown as text, and no picture is asked of the network."""
     attachments = context.get("cell", {}).get("attachments", {})
-    renderer = IPythonRenderer(escape=True, allow_harmful_protocols=False, attachments=attachments)
+    renderer = Renderer(escape=True, allow_harmful_protocols=False, attachments=attachments)
     return ELSEWHERE.sub(
         "(a picture that is not in the notebook)", MarkdownWithMath(renderer=renderer).render(source)
     )
@@ -64,6 +100,9 @@ def settings():
     found.Autograde.sanitize_preprocessors = [OverwriteCells]
     found.Autograde.autograde_preprocessors = [LimitOutput, SaveAutoGrades, AssignLatePenalties]
     found.HTMLExporter.filters = {"markdown2html": "course.grade.shown"}
+    theirs = Path(nbgrader.converters.__file__).parents[1] / "server_extensions/formgrader/templates"
+    found.HTMLExporter.template_file = "marks.html.j2"  # of the template `feedback`, which the API insists on
+    found.HTMLExporter.extra_template_basedirs = [str(Path(__file__).with_name("templates")), str(theirs)]
     return found
 
 
@@ -81,68 +120,50 @@ def book(result: Result, written: str) -> None:
         done = step()
         if done and not done["success"]:
             raise RuntimeError(f"nbgrader says\n{done['log']}")
-    finish(student, name, result.notes)
-
-
-def finish(student: str, name: str, notes: list[str]) -> None:
-    """Take from a feedback page what would ask the network, and let it begin with the notes."""
-    page = HOME / "feedback" / student / name / f"{name}.html"
-    text = OUTSIDE.sub("", page.read_text("utf-8")).replace("<head>", f"<head>{POLICY}", 1)
-    replaced(page, with_notes(text, notes))
+    page = HOME / "feedback" / student / name / f"{name}.html"  # it shall ask nothing of the network
+    replaced(page, OUTSIDE.sub("", page.read_text("utf-8")).replace("<head>", f"<head>{POLICY}", 1))
 
 
 def by_hand(student: str, name: str, written: str) -> None:
-    """Book the points of the written answer, as they stand in the table of marks."""
-    if written:
-        with Gradebook(f"sqlite:///{HOME.resolve()}/gradebook.db") as gradebook:
-            grade = gradebook.find_grade("written", name, name, student)
-            grade.manual_score, grade.needs_manual_grade = float(written), False
-            gradebook.db.commit()
+    """Book the points of the written answer, as they stand in the table of marks; "" takes them back."""
+    with Gradebook(f"sqlite:///{HOME.resolve()}/gradebook.db") as gradebook:
+        grade = gradebook.find_grade("written", name, name, student)
+        grade.manual_score, grade.needs_manual_grade = float(written) if written else None, not written
+        gradebook.db.commit()
 
 
-def with_notes(page: str, notes: list[str]) -> str:
-    """Return a feedback page that begins with the notes."""
-    items = "".join(f"<li>{escape(note)}</li>" for note in notes)
-    return re.sub(r"(<body[^>]*>)", lambda found: f"{found[1]}<ul>{items}</ul>", page, count=1) if notes else page
-
-
-def replaced(path: Path, text: str) -> None:
-    """Write a file under another name first, so that nobody meets half of it."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{os.getpid()}")
-    draft.write_text(text, "utf-8", newline="")
-    draft.replace(path)
-
-
-def table(rows: Iterable[Iterable], columns: list[str]) -> str:
-    """Return a table as CSV; a cell that a spreadsheet would take for a formula gets a space before it."""
-    lines = []
-
-    class Lines:
-        write = staticmethod(lines.append)
-
-    writer = csv.writer(Lines, lineterminator="\n")
-    writer.writerow(columns)
-    for row in rows:
-        writer.writerow(
-            f" {cell}" if str(cell)[:1] in ("=", "+", "-", "@") and not number(cell) else cell
-            for cell in map(clean, map(str, row))
-        )
-    return "".join(lines)
-
-
-def number(text: str) -> bool:
-    """Say whether a text is a number."""
-    return bool(re.fullmatch(r"-?\d+(\.\d*)?", text))
+def put_on_top(rows: dict[tuple[str, str], dict[str, str]]) -> None:
+    """Let feedback and Gradescope's files say what these rows of the table of marks say."""
+    for (student, name), row in rows.items():
+        page = HOME / "feedback" / student / name / f"{name}.html"
+        results = HOME / "export/gradescope" / student / f"{name}.json"
+        items = "".join(f"<p>{escape(line)}</p>" for line in export.summary(row))
+        try:
+            if name and page.is_file():
+                head = f"<header><h3>{escape(student)}, {name}</h3>{items}</header>"
+                replaced(page, HEADER.sub(lambda _, head=head: head, page.read_text("utf-8"), count=1))
+            if name and results.is_file():
+                replaced(results, export.with_row(json.loads(results.read_text("utf-8")), row))
+        except (OSError, ValueError) as error:  # of this student alone
+            print(f"{student} {name}: {BACK} ({error})")
 
 
 def kept() -> dict[tuple[str, str], dict[str, str]]:
-    """Return the rows of the table of marks as it is, with what a marker typed into it."""
+    """Return the rows of the table of marks, with what a marker typed into it; SystemExit if that is wrong."""
     path = HOME / "marks.csv"
-    if not path.exists():
-        return {}
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        return {(row["student"], row["assignment"]): row for row in csv.DictReader(file)}
+    found = {}
+    for row in tables.read(path, *COLUMNS) if path.exists() else ():
+        key = row["student"], row["assignment"]
+        for column, most in (("automatic", AUTOMATIC), ("written", WRITTEN), ("late", 999)):
+            value = tables.number(row[column])
+            if row[column] and (value is None or not 0 <= value <= most or (column != "written" and value % 1)):
+                what = f"{path}: {' '.join(key)} has {row[column]!r} in the column {column}"
+                raise SystemExit(f"{what}, allowed are numbers from 0 to {most}, or nothing")
+            row[column] = f"{value:g}" if row[column] else ""
+        if key[1] not in ("", *names()):
+            raise SystemExit(f"{path}: assignment {key[1]!r}, allowed are {', '.join(names())}")
+        found[key] = row
+    return found
 
 
 def write_marks(
@@ -151,8 +172,11 @@ def write_marks(
     late: export.Late,
     when: dict[tuple[str, str], str],
     people: dict[str, dict[str, str]],
-) -> None:
-    """Write the tables of marks and of tests, and what other systems import; the column ``written`` is kept."""
+) -> dict[tuple[str, str], dict[str, str]]:
+    """Write the tables of marks and of tests, and what other systems import; return the rows of marks.
+
+    The column ``written`` is kept, and so is whatever was graded before and not now.
+    """
     rows = kept()
 
     def row(student: str, name: str, automatic: int | str, notes: list[str]) -> dict[str, str]:
@@ -171,40 +195,42 @@ def write_marks(
     fresh = {(r.student, r.assignment): row(r.student, r.assignment, r.total, r.notes) for r in results}
     for each in left_out:
         key = (each.student, each.assignment)
-        found = fresh.setdefault(key, row(*key, 0 if all(key) else "", []))
-        found["notes"] = "; ".join(filter(None, (found["notes"], each.note)))
+        if key not in fresh:  # an earlier mark stays
+            old = rows.get(key, {"automatic": "0" if all(key) else "", "notes": ""})
+            fresh[key] = row(*key, old["automatic"], [old["notes"]] if old["notes"] != ABSENT else [])
+        if clean(each.note) not in fresh[key]["notes"]:
+            fresh[key]["notes"] = "; ".join(filter(None, (fresh[key]["notes"], each.note)))
     rows |= fresh
     late.totals(rows)
-    replaced(
-        HOME / "marks.csv",
-        table(([rows[key].get(column, "") for column in COLUMNS] for key in sorted(rows)), COLUMNS),
-    )
-    for name, text in export.tables(rows, people).items():
+    listed = [[clean(rows[key].get(column, "")) for column in COLUMNS] for key in sorted(rows)]
+    replaced(HOME / "marks.csv", tables.text([COLUMNS, *listed]))
+    for name, text in export.gradebooks(rows, people).items():
         replaced(HOME / "export" / name, text)
     if results:
-        lines = (
-            (r.student, r.assignment, task, points, line)
-            for r in sorted(results, key=lambda r: (r.student, r.assignment))
+        path = HOME / "tests.csv"
+        now = {(r.student, r.assignment) for r in results}
+        before = tables.read(path, *TESTS) if path.exists() else []
+        lines = [[row[c] for c in TESTS] for row in before if (row["student"], row["assignment"]) not in now]
+        lines += (
+            [r.student, r.assignment, task, str(points), clean(line)]
+            for r in results
             for task, points in r.points.items()
             for line in r.report(task) or ["all passed"]
         )
-        replaced(HOME / "tests.csv", table(lines, ["student", "assignment", "task", "points", "report"]))
+        replaced(path, tables.text([TESTS, *sorted(lines, key=lambda line: line[:2])]))
+    return rows
 
 
 def written_again(late: export.Late, people: dict[str, dict[str, str]]) -> None:
-    """Bring the points that a marker typed into the table of marks to the feedback, the totals and the exports."""
-    if not kept():
+    """Bring what a marker typed into the table of marks to the feedback, the totals and the exports."""
+    rows = write_marks([], [], late, {}, people)
+    if not rows:
         sys.exit(f"{HOME}/marks.csv is missing: name a folder to grade, SUBMISSIONS=FOLDER")
-    api = NbGraderAPI(config=settings())
-    for (student, name), row in kept().items():
-        if number(row["written"]) and (HOME / "feedback" / student / name).is_dir() and name:
+    for (student, name), row in rows.items():
+        if name and (HOME / "feedback" / student / name).is_dir():
             by_hand(student, name, row["written"])
-            if not api.generate_feedback(name, student, force=True)["success"]:
-                print(f"{student} {name}: {BACK}")
-                continue
-            finish(student, name, [row["notes"]] if row["notes"] else [])
-            print(f"{student} {name}: {row['automatic']} and {row['written']} points")
-    write_marks([], [], late, {}, people)
+            print(f"{student} {name}: {export.summary(row)[0]}")
+    put_on_top(rows)
 
 
 def secret() -> str:
@@ -290,13 +316,17 @@ class Worker:
         if self.booked:
             print(f"{self.result.student} {self.result.assignment}: {self.booked}")
             self.result.notes.append(BACK)
+            shutil.rmtree(HOME / "feedback" / self.result.student / self.result.assignment, ignore_errors=True)
         return self.result
 
 
-def grade_all(submissions: list[Submission], jobs: int, done: Callable[[Result], None]) -> None:
-    """Grade submissions, `jobs` at a time, each in its own process, and hand on every result as it comes."""
+def grade_all(submissions: list[Submission], jobs: int, rows: dict, done: Callable[[Result], None]) -> None:
+    """Grade submissions, `jobs` at a time, each in its own process, and hand on every result as it comes.
+
+    `rows` is the table of marks, from which written points are booked again.
+    """
     release = {name: nbformat.read(HOME / "release" / name / f"{name}.ipynb", 4) for name in names()}
-    hidden, rows, waiting, running = secret(), kept(), submissions[::-1], []
+    hidden, waiting, running = secret(), submissions[::-1], []
     for name in {each.assignment for each in submissions}:
         judge.reference(name)  # once here, not in each process
     judge.fonts()
@@ -304,7 +334,7 @@ def grade_all(submissions: list[Submission], jobs: int, done: Callable[[Result],
         while waiting and len(running) < jobs:
             each = waiting.pop()
             written = rows.get((each.student, each.assignment), {}).get("written", "")
-            running.append(Worker(each, release[each.assignment], hidden, written if number(written) else ""))
+            running.append(Worker(each, release[each.assignment], hidden, written))
         for ready in connection.wait([each.pipe for each in running], timeout=1):
             worker = next(each for each in running if each.pipe is ready)
             if worker.hear():
@@ -336,6 +366,10 @@ def main(
 ) -> None:
     """Grade every submission in `folder`; without one, take over the written points."""
     people, late = Roster(roster), late or export.Late()
+    before = kept()
+    exported = HOME / "export/canvas.csv"
+    if not people.rows and exported.exists() and any(row["id"] for row in tables.read(exported, "id")):
+        print("without --roster, names and numbers vanish from the exports, and nobody is missed")
     if folder is None:
         written_again(late, people.rows)
         return
@@ -348,10 +382,10 @@ def main(
     submissions, left_out = [s for s in found if not s.left_out], [s for s in found if s.left_out]
     if not found:
         sys.exit(f"SUBMISSIONS={folder}: no submission, such as {folder}/ada/a1.ipynb")
-    here = {(s.student, s.assignment) for s in found}
+    here = {(s.student, s.assignment) for s in found} | before.keys()
     for name in sorted({s.assignment for s in submissions}):
         left_out += [
-            Submission(student, name, note="nothing was handed in", left_out=True)
+            Submission(student, name, note=ABSENT, left_out=True)
             for student in people.rows
             if (student, name) not in here
         ]
@@ -360,18 +394,28 @@ def main(
     for student in sorted({s.student for s in submissions} - people.rows.keys() if people.rows else []):
         print(f"{student}: is not in the roster")
     shutil.rmtree(HOME / "submitted", ignore_errors=True)
-    when = {(s.student, s.assignment): late.days(s.assignment, s.when) for s in submissions}
+    when = {}
+    for each in submissions:
+        key = each.student, each.assignment
+        when[key] = late.days(each.assignment, each.when, each.late, before.get(key, {}).get("late", ""))
+        if when[key] and each.late:
+            each.note = "; ".join(filter(None, (each.note, "Canvas says that it came late, and not how many days")))
     results: list[Result] = []
 
     def done(result: Result) -> None:
         results.append(result)
-        write_marks(results, left_out, late, when, people.rows)
         replaced(HOME / "export/gradescope" / result.student / f"{result.assignment}.json", export.results(result))
+        try:
+            rows = write_marks(results, left_out, late, when, people.rows)
+            put_on_top({key: row for key, row in rows.items() if key[0] == result.student})
+        except SystemExit as wrong:  # typed in the meantime: it may be mended before the last one is graded
+            print(wrong)
         print(f"{result.student} {result.assignment}: {result.total} of {AUTOMATIC}")
         print(*(f"    {clean(note)}\n" for note in result.notes), sep="", end="", flush=True)
 
     write_marks(results, left_out, late, when, people.rows)
-    grade_all(submissions, jobs, done)
+    grade_all(submissions, jobs, before, done)
+    write_marks(results, left_out, late, when, people.rows)
     print(f"marks: {HOME}/marks.csv, by test: {HOME}/tests.csv, feedback: {HOME}/feedback, others: {HOME}/export")
 
 
@@ -400,4 +444,5 @@ def options(arguments: list[str]) -> dict:
 
 if __name__ == "__main__":
     sys.stdout.reconfigure(errors="replace")
-    main(**options(sys.argv[1:]))
+    with alone():
+        main(**options(sys.argv[1:]))

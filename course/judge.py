@@ -699,12 +699,16 @@ def judge(path: Path | bytes, student: str, assignment: str, release: NotebookNo
     """
     result = Result(student, assignment, dict.fromkeys(checks_of(assignment), "it was not run"))
     try:
-        handed = parsed(path if isinstance(path, bytes) else plain(path))
+        data = path if isinstance(path, bytes) else plain(path)
+        if not data.strip():
+            raise ValueError("the file is empty")
+        handed = parsed(data)
         result.notebook = canonical(release, handed, result.notes)
     except Exception as error:
         handed, result.notebook = None, canonical(release, None, result.notes)
         why = str(error) if type(error) is ValueError else type(error).__name__
-        result.notes.append(f"{assignment}.ipynb is no notebook that can be read ({clean(why)[:60]})")
+        why = "it is not JSON" if isinstance(error, json.JSONDecodeError) else why
+        result.notes.append(f"{assignment}.ipynb is no notebook that can be read: {clean(why)[:60]}")
     if handed is not None:
         counts = [cell.get("execution_count") for cell in handed.cells if cell.cell_type == "code"]
         counts = [count for count in counts if type(count) is int]
@@ -725,7 +729,10 @@ def _run(result: Result, assignment: Assignment, order_kept: bool, secret: str) 
             try:
                 run_cells(result.notebook, assignment, process, skip, where)
                 result.notes += complain(result.notebook, order_kept)
-                test(result, Student(process, result.student, assignment), secret)
+                student = Student(process, result.student, assignment)
+                if student.named not in ("", student.id):
+                    result.notes.append(f"the id cell says '{student.named}', the folder '{student.id}'")
+                test(result, student, secret)
                 return
             except Ended as error:
                 if not where:

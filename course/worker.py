@@ -48,7 +48,8 @@ def explain(error: BaseException, name: str) -> dict:
         line = error.lineno
     kind = next(c.__name__ for c in type(error).__mro__ if c.__module__ == "builtins")
     try:
-        text = " ".join(str(error).split())[:200]
+        said = error.msg if isinstance(error, SyntaxError) else str(error)  # less the name of IPython's file
+        text = " ".join(said.split())[:200]
     except Exception:
         text = ""
     if isinstance(error, MemoryError) or "allocate memory" in text:
