@@ -152,8 +152,7 @@ def covered(folder: Path) -> Iterator[list]:
     for paper, title in CHAPTERS.items():
         mine = [one for one in every if one.entry["paper"] == paper]
         measured, can, cannot = (sum(one.state == state for one in mine) for state in ledger.STATES)
-        firm, early = sum(one.firm for one in mine), sum(one.early for one in mine)
-        yield [title, len(mine), measured, firm, early, can, cannot]
+        yield [title, len(mine), measured, sum(o.firm for o in mine), sum(o.early for o in mine), can, cannot]
 
 
 def states(folder: Path) -> Iterator[tuple[str, ...]]:
@@ -259,8 +258,8 @@ def _curves(rows: Sequence[Row]) -> tuple[charts.Drawn, str] | None:
             curves[row.name] = pd.DataFrame(known, columns=["round", ACCURACY])
         else:
             rest.append(row.name)
-    short = f" Scored after the last round alone, so not drawn: {', '.join(rest)}." if rest else ""
-    said = f"Accuracy over the rounds, mean over the seeds.{short}"
+    said = "Accuracy over the rounds, mean over the seeds."
+    said += f" Scored after the last round alone, so not drawn: {', '.join(rest)}." if rest else ""
     return (charts.learning(curves, ACCURACY), said) if curves else None
 
 
