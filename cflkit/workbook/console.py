@@ -11,7 +11,7 @@ from zipfile import BadZipFile
 from cflkit import __version__
 from cflkit.checks import known, require
 from cflkit.workbook import places
-from cflkit.workbook.chapters import notebooks, parameters, proof
+from cflkit.workbook.chapters import notebooks
 from cflkit.workbook.runs import pool, typed
 
 BAD = (ValueError, OSError, MemoryError, ModuleNotFoundError, BadZipFile, TarError)  # what was given, in one line
@@ -130,8 +130,7 @@ def parser() -> argparse.ArgumentParser:
     arg("name", nargs="*", help="download these; without one, all are listed with their state")
     arg = add("list", _list, "list methods, ways to divide data, chapters, and experiments")
     arg("what", nargs="?", choices=("methods", "builders", "chapters", "protocols"), help="with more of each")
-    arg = add("check", lambda options: proof.check(options.file),
-              "try what a file's methods promise, or hold notebooks to the book's rules")
+    arg = add("check", _check, "try what a file's methods promise, or hold notebooks to the book's rules")
     arg("file", nargs="*", type=Path, help="a .py with methods, or a .ipynb (default: the book's notebooks, pages)")
     arg = add("refresh", _refresh, "run notebooks again and store what they print")
     arg("notebook", nargs="+", type=Path, help="the path of a notebook")
@@ -284,6 +283,12 @@ def _list(options) -> None:
     print(*catalogue.lines(options.what), sep="\n")
 
 
+def _check(options) -> int:
+    from cflkit.workbook.chapters import proof
+
+    return proof.check(options.file)
+
+
 def _refresh(options) -> None:
     for path in options.notebook:
         notebooks.refresh(path)
@@ -300,6 +305,8 @@ def _pages(options) -> None:
 
 # ---------------------------------------------------------------------- what --help lists
 def _of_chapter(options) -> str:
+    from cflkit.workbook.chapters import parameters
+
     if not (name := getattr(options, "chapter", None)):
         return notebooks.listed()
     lines = parameters.of(notebooks.chapter(name)).lines()
