@@ -34,17 +34,30 @@ def cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def place(jobs: int, dask: str | None = None) -> contextlib.AbstractContextManager:
+@contextlib.contextmanager
+def place(jobs: int, dask: str | None = None) -> Iterator[None]:
     """Make joblib run tasks on `jobs` processes of this machine, or on the Dask cluster at an address.
 
     Workers of this machine end when this process does, however it ends. Those of a cluster must see its folders.
     """
     from joblib import parallel_config
 
-    if dask:
-        return parallel_config("dask", scheduler_host=dask, n_jobs=-1)
-    begin = {"initializer": _begin, "initargs": (os.getpid(),)} if jobs > 1 else {}
-    return parallel_config("loky", n_jobs=jobs, **begin)
+    if not dask:
+        begin = {"initializer": _begin, "initargs": (os.getpid(),)} if jobs > 1 else {}
+        with parallel_config("loky", n_jobs=jobs, **begin):
+            yield
+        return
+    try:
+        from distributed import Client
+
+        client = Client(dask, timeout=10)
+    except ModuleNotFoundError:
+        raise ModuleNotFoundError("dask is not installed: pip install 'cflkit[cluster]'") from None
+    except (OSError, ValueError) as error:
+        line = f"dask = {dask!r}: must be the address of a scheduler that answers ({error})"
+        raise ValueError(line) from None
+    with client, parallel_config("dask", n_jobs=-1):
+        yield
 
 
 def _begin(parent: int) -> None:
