@@ -85,14 +85,12 @@ def execute(notebook, path: Path, values: Mapping, executed: Path | None = None,
     target = str(executed or "").replace("{", "{{").replace("}", "}}")  # papermill fills parameters into braces
     for cell in notebook.cells:
         cell.metadata.setdefault("tags", [])  # papermill takes them for granted
-    folder = tempfile.gettempdir() if len(tempfile.gettempdir()) <= LONGEST else "/tmp"
-    files = {"transport": "ipc", "ip": f"{folder}/kernel-{uuid.uuid4().hex[:12]}"}  # ports of two may collide
     try:
         with environment():
             return papermill.execute_notebook(
                 notebook, target or None, dict(values), language="python", cwd=str(path.resolve().parent),
                 kernel_name="python3", start_timeout=300, progress_bar=sys.stderr.isatty(),
-                config=Config(KernelManager=files),
+                config=Config(KernelManager=sockets()),
                 extra_arguments=["--log-level=CRITICAL"],  # it says nothing of its own when it is interrupted
                 **how)  # fmt: skip
     except papermill.PapermillExecutionError as error:
@@ -128,6 +126,12 @@ def refresh(path: Path) -> None:
         seconds = spent.children_user + spent.children_system - before.children_user - before.children_system
         took = {"seconds": round(seconds, 1), "date": made["date"], "processor": made["machine"]["processor"]}
         places.write(TIMES / f"{path.stem}.json", json.dumps(took, indent=1) + "\n")
+
+
+def sockets() -> dict[str, str]:
+    """Let a kernel talk through files: the ports that two kernels pick may collide."""
+    folder = tempfile.gettempdir() if len(tempfile.gettempdir()) <= LONGEST else "/tmp"
+    return {"transport": "ipc", "ip": f"{folder}/kernel-{uuid.uuid4().hex[:12]}"}
 
 
 @contextlib.contextmanager
