@@ -202,7 +202,7 @@ def write_marks(
             fresh[key]["notes"] = "; ".join(filter(None, (fresh[key]["notes"], each.note)))
     rows |= fresh
     late.totals(rows)
-    listed = [[clean(rows[key].get(column, "")) for column in COLUMNS] for key in sorted(rows)]
+    listed = [[clean(rows[key].get(column, "")).strip() for column in COLUMNS] for key in sorted(rows)]
     replaced(HOME / "marks.csv", tables.text([COLUMNS, *listed]))
     for name, text in export.gradebooks(rows, people).items():
         replaced(HOME / "export" / name, text)
