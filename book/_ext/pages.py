@@ -51,7 +51,7 @@ def write(folder: Path = records.FOLDER, out: Path = OUT, benchmarks: Path = BEN
     places.need_folder("out", out)
     templates = environment(folder, out, benchmarks)
     pages = {f"{paper}_{kind}": (f"{kind}.md.jinja", paper) for kind in ("dots", "tables") for paper in CHAPTERS}
-    rest = "common_tables", "shifts", "shifts_tables", "ledger", "performance", "status", "cite"
+    rest = "common_tables", "shifts", "shifts_tables", "ledger", "performance", "status", "causes", "cite"
     pages |= {name: (f"{name}.md.jinja", "ours") for name in rest}
     with results.unchanged():
         places.write(out / "printed_numbers.csv", evidence.numbers_csv(ledger.coverage(folder)))
@@ -74,7 +74,7 @@ def environment(folder: Path, out: Path, benchmarks: Path = BENCHMARKS) -> jinja
     of_folder: list[Callable] = [
         clusters, made, compared_rows, covered, deciding, domains, doses, first, found_groups, settings, states,
         stored, tables, tried, tuned, unrun, evidence.bar, evidence.explained, evidence.lines, evidence.newer,
-        status.runs, status.repeated, ledger.coverage, results.problems, ledger.totals,
+        status.causes, status.runs, status.repeated, ledger.coverage, results.problems, ledger.totals,
     ]  # fmt: skip
     templates.globals |= {call.__name__: partial(call, folder=folder) for call in of_folder}
     own = [cards, grid, listed, released, status.built, status.compared]

@@ -85,3 +85,11 @@ def repeated(folder: Path) -> Iterator[tuple[str, str, str, str, str, str]]:
         pairs = [note["apart"].get(name, (0, 0)) for name in ("accuracy", "personal_accuracy")]
         apart = 100 * max(abs(a - b) for a, b in pairs)  # the served or the clients' own models, in the last round
         yield f"`{first['protocol']}`", f"{first['label']}, seed {first['seed']}", *days, rounds, f"{apart:.2f}"
+
+
+def causes(folder: Path) -> list[tuple[str, int, int]]:
+    """Give for each thing that was changed how many runs kept every bit, and of how many."""
+    notes: dict[str, list] = {}
+    for note in json.loads((folder / "causes.json").read_text("utf-8")):  # which book/measure/causes.py writes
+        notes.setdefault(note["cause"], []).append(note["bits"])
+    return [(cause, bits.count(None), len(bits)) for cause, bits in notes.items()]

@@ -1,3 +1,8 @@
+// Light or dark from the first, because code has its letters from there; the theme's own script says so a moment later.
+const dark = matchMedia("(prefers-color-scheme: dark)").matches
+const root = document.documentElement.dataset
+if (root.theme === "auto") root.theme = dark ? "dark" : "light"
+
 // Paper shows what is folded, on white.
 const folded = () => document.querySelectorAll("details:not([open])")
 let opened = [], theme
