@@ -45,7 +45,9 @@ GRACE = 5  # seconds until a cell that ignores its interrupt is stopped by force
 LOOK = 0.3  # seconds between two looks at memory and processes
 LARGEST_NOTEBOOK = 20 << 20  # bytes
 LARGEST_PICTURE = 1 << 20  # bytes of one picture, drawn or attached
-PICTURES = 20 << 20  # bytes of all that are drawn
+PIXELS = 20_000_000  # of one picture: a small file may unpack to a large one
+PICTURES = 3 << 20  # bytes of all pictures of a submission, in base64
+SHOWN = 200_000  # letters of code, text and output that reach the feedback
 CELLS = 500
 LONGEST_TOLD = 400  # a line number above is not told: numbers could carry what a test handed over
 
@@ -570,6 +572,7 @@ def pasted(cell: NotebookNode) -> dict:
             if kind in ("image/png", "image/jpeg")
             and isinstance(data, str)
             and len(data) < 4 * LARGEST_PICTURE // 3
+            and pixels(binascii.a2b_base64(data[:32])) <= PIXELS
         }
         if kept and isinstance(name, str):
             found[clean(name)] = kept
@@ -631,7 +634,6 @@ def run_cells(notebook: NotebookNode, assignment: Assignment, process: Process, 
             "refuses": assignment.refuses,
         }
     )
-    drawn = 0
     for place, (number, cell) in enumerate(cells):
         where[:] = [number]
         try:
@@ -645,9 +647,7 @@ def run_cells(notebook: NotebookNode, assignment: Assignment, process: Process, 
         if isinstance(text := message.get("output"), str) and text:
             cell.outputs.append(nbformat.v4.new_output("stream", name="stdout", text=clean(text[:10_000])))
         for data in picture(message.get("pictures")):
-            drawn += len(data)
-            if drawn <= PICTURES:
-                cell.outputs.append(nbformat.v4.new_output("display_data", {"image/png": data}))
+            cell.outputs.append(nbformat.v4.new_output("display_data", {"image/png": data}))
         if message.get("error") is not None:
             cell.metadata["error"] = error_of(message["error"])
     where[:] = []
@@ -659,9 +659,37 @@ def picture(sent) -> list[str]:
     for data in sent[:4] if isinstance(sent, list) else ():
         with contextlib.suppress(binascii.Error, TypeError, ValueError):
             raw = base64.b64decode(data)
-            if raw.startswith(PNG) and len(raw) <= LARGEST_PICTURE:
+            if raw.startswith(PNG) and len(raw) <= LARGEST_PICTURE and pixels(raw) <= PIXELS:
                 found.append(base64.b64encode(raw).decode())
     return found
+
+
+def pixels(raw: bytes) -> int:
+    """Return how many pixels a PNG says it has."""
+    return int.from_bytes(raw[16:20]) * int.from_bytes(raw[20:24]) if raw.startswith(PNG) else 0
+
+
+def bounded(notebook: NotebookNode, notes: list[str]) -> None:
+    """Cut what the feedback would show to a few megabytes, and say so; it was run as it is."""
+    letters, room, cut = SHOWN, PICTURES, False
+    for cell in notebook.cells:
+        own = () if is_test(cell) else (cell, *cell.get("outputs", ()))
+        for each, key in [(each, key) for each in own for key in ("source", "text") if key in each]:
+            cut |= len(each[key]) > letters
+            each[key] = each[key][:letters]
+            letters -= len(each[key])
+        for output in [output for output in cell.get("outputs", ()) if "image/png" in output.get("data", {})]:
+            room -= len(output.data["image/png"])
+            if room < 0:
+                cell.outputs.remove(output)
+        pasted = [data for kinds in cell.get("attachments", {}).values() for data in kinds.values()]
+        if pasted:  # each may stand in the text more than once
+            room -= max(map(len, pasted)) * cell.source.count("![")
+            if room < 0:
+                del cell["attachments"]
+                cell.source = cell.source.replace("attachment:", "missing-picture:")
+    if cut or room < 0:
+        notes.append("the feedback leaves out pictures or text: there is too much of them")
 
 
 def is_test(cell: NotebookNode) -> bool:
@@ -713,6 +741,7 @@ def judge(path: Path | bytes, student: str, assignment: str, release: NotebookNo
         counts = [cell.get("execution_count") for cell in handed.cells if cell.cell_type == "code"]
         counts = [count for count in counts if type(count) is int]
         _run(result, load(assignment), sorted(counts) == counts, secret)
+    bounded(result.notebook, result.notes)
     _show(result)
     return result
 

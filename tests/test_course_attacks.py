@@ -5,6 +5,7 @@ import json
 import os
 import re
 import tempfile
+from copy import deepcopy
 
 import nbformat
 import psutil
@@ -415,6 +416,30 @@ def test_pictures_and_pasted_pictures_are_kept(tmp_path):
     assert len(drawn) == 1 and notes(result) == [], result.notes
     last = next(cell for cell in result.notebook.cells if "attachments" in cell)
     assert last.attachments == text.attachments and "attachment:e.png" not in last.source
+
+
+MANY = "import matplotlib.pyplot as plt\nfor k in range(300): plt.figure(figsize=(.1, .1))"
+HUGE = "import matplotlib.pyplot as plt\nplt.figure(figsize=(20_000 / 72, 20_000 / 72))"
+NOISE = """from IPython.display import Image, display
+import os
+for _ in range(4): display(Image(PNG + bytes(16) + os.urandom(900_000)))"""
+
+
+@pytest.mark.parametrize(("code", "most", "note"), [(MANY, 4, ""), (HUGE, 0, ""), (NOISE, 2, "there is too much"),
+                                                    ("'" + "x" * 10**6 + "'", 0, "there is too much")])  # fmt: skip
+def test_pictures_and_texts_that_are_too_many(tmp_path, code, most, note):
+    nb = handed()
+    nb.cells.insert(2, new_code_cell(f"PNG = {judge.PNG!r}\n{code}"))
+    text = new_markdown_cell("![][d] " * 9 + "\n\n[d]: attachment:d.png")
+    head = judge.PNG + bytes(8)
+    for size in ((20_000).to_bytes(4) * 2, bytes(400_000)):
+        text.attachments = {"d.png": {"image/png": base64.b64encode(head + size).decode()}}
+        nb.cells.append(deepcopy(text))
+    result = graded(nb, tmp_path)
+    drawn = [output for cell in result.notebook.cells for output in cell.get("outputs", []) if "data" in output]
+    assert sum("image/png" in output.data for output in drawn) <= most and follow(result) == 3, result.notes
+    assert note in " ".join(result.notes) and "attachments" not in str(result.notebook)
+    assert len(nbformat.writes(result.notebook)) < 4 << 20
 
 
 def test_no_process_is_left(tmp_path, monkeypatch):
