@@ -6,6 +6,7 @@ import os
 import re
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 from copy import deepcopy
@@ -168,6 +169,15 @@ def test_grading_is_the_same_again_and_in_another_order(tmp_path):
     assert once == again
     assert [once[student][0]["hunt"] for student in once] == [tasks_of("a6")["hunt"]] * 2
     assert once["ann"][0]["follow"] < once["ben"][0]["follow"] == tasks_of("a6")["follow"]
+
+
+def test_the_grader_itself_has_a_limit_of_time(monkeypatch):
+    monkeypatch.setattr(judge, "ALL_SECONDS", 2)
+    if (child := os.fork()) == 0:
+        judge.limit_here()
+        while True:
+            pass
+    assert os.waitpid(child, 0)[1] == signal.SIGXCPU
 
 
 def command(home, module, *arguments):
