@@ -89,9 +89,11 @@ def shown(context, source: str) -> str:
     """Render a Markdown cell: a student's HTML is shown as text, and no picture is asked of the network."""
     attachments = context.get("cell", {}).get("attachments", {})
     renderer = Renderer(escape=True, allow_harmful_protocols=False, attachments=attachments)
-    return ELSEWHERE.sub(
-        "(a picture that is not in the notebook)", MarkdownWithMath(renderer=renderer).render(source)
-    )
+    try:
+        found = MarkdownWithMath(renderer=renderer).render(source)
+    except Exception:  # what names a picture that is not there, or trips over itself, is shown as it was written
+        return f"<pre>{escape(source)}</pre>"
+    return ELSEWHERE.sub("(a picture that is not in the notebook)", found)
 
 
 def settings():

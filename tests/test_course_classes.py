@@ -276,7 +276,7 @@ def test_feedback_begins_with_what_the_table_of_marks_says(marked):
         grade.put_on_top(mark)
         text = page.read_text()
         assert f"ada, a1</h3><p>{total} of 25 points" in text and said in text and "&lt;b&gt;" in text
-        assert text.endswith("</header>rest") and "1 days late" in text
+        assert text.endswith("</header>rest") and "it came 1 day late" in text
 
 
 @pytest.mark.parametrize(("text", "found"), [("p_i(c)", "<msub>"), ("\\frac{", "<code>"), ("a" * 2000, "<code>"),
