@@ -100,6 +100,11 @@ HARMLESS = {  # cells after which everything goes on: what is noted, "" for noth
     "class Evil(Exception):\n    def __str__(self): raise RuntimeError\nraise Evil": "raises Exception in line 3",
     "class Number12345(Exception): pass\nraise Number12345": "raises Exception in line 2",
     "raise KeyboardInterrupt": "KeyboardInterrupt",
+    "def broken(:": "SyntaxError in line 1",
+    "hog = []\nwhile True: hog.append(torch.empty(1 << 24))": "MemoryError in line 2",
+    "del hog\n__import__('socket').socket()": "a submission may not open a socket",
+    "from cflkit import IFCA": "from cflkit this assignment uses only images, rng",
+    "import sklearn.metrics": "sklearn may not be used in this assignment",
     "sys.setrecursionlimit(3000)\ndef f(): return f()\nf()": "RecursionError",
     "sys.stdout = sys.stderr = None": "",
     "threading.Thread(target=time.sleep, args=(9,), daemon=False).start()": "",
@@ -296,12 +301,6 @@ def test_an_argument_that_is_changed_shows_whatever_is_patched(how, tmp_path):
     assert not CANARY.exists()
 
 
-COUNTING = {
-    "file": "n = os.path.getsize('n') if os.path.exists('n') else 0\n    open('n', 'a').write('x')",
-    "memory": "n = shared[0]; shared[0] = (n + 1) % 256",
-}
-
-
 @pytest.mark.parametrize("assignment", names())
 @pytest.mark.parametrize("every", [2, 3, 4, 5])
 def test_a_hunt_that_counts_gains_nothing(assignment, every, monkeypatch):
@@ -311,15 +310,6 @@ def test_a_hunt_that_counts_gains_nothing(assignment, every, monkeypatch):
         student.cells = []  # the counter lives on, as a file would
         against = checking.hunt(student, checks_of(assignment), "secret")
         assert all(against.values()), (name, against)
-
-
-@pytest.mark.parametrize("how", COUNTING)
-def test_a_hunt_that_counts_in_its_process_gains_nothing(how, tmp_path):
-    nb = handed(only=("student", "test-hunt"))
-    nb.cells += [new_code_cell(SETUP + "shared = mmap.mmap(-1, 16)")]
-    nb.cells += [cell for cell in handed(only=("hunt",)).cells if judge.grade_id(cell) == "hunt"]
-    nb.cells[-1].source = f"def hunt(f):\n    {COUNTING[how]}\n    assert n % 3 != 2"
-    assert graded(nb, tmp_path).points["hunt"] == 0
 
 
 @pytest.mark.parametrize("assignment, code", [
