@@ -178,8 +178,8 @@ test-browser: $(BROWSER) book  ## every page in Chromium, light and dark, wide a
 	@$(PYTEST) -n $(JOBS) -m browser tests/test_browser.py tests/test_playground.py tests/test_explorer.py \
 	    tests/test_slides.py
 
-test-course: $(COURSE)  ## the course: solutions, planted mistakes, submissions that misbehave, leaks
-	@$(PYTEST) -n $(JOBS) --dist loadgroup -m course tests
+test-course: $(COURSE)  ## the course: solutions, planted mistakes, misbehaviour, leaks; ONLY=a1: that one's sources
+	@$(PYTEST) -n $(JOBS) --dist loadgroup -m course $(if $(ONLY),-k "$(ONLY)" tests/test_course.py,tests)
 
 check-links: env  ## follow the links that leave the book (needs a network)
 	@$(BUILD) --builder linkcheck

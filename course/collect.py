@@ -34,6 +34,7 @@ from course.source import names
 
 MOST = 20  # files of one student for one assignment, and notes on those left out
 DEEPEST = 6  # folders within folders
+LONGEST, LONGEST_SAID = 100, 120  # letters of a user name, and of a path in a note
 LARGEST_ZIP = 1 << 30  # bytes
 PLATFORMS = ("canvas", "moodle")  # columns of a roster that hold numbers
 SKIPPED = {"__MACOSX", ".ipynb_checkpoints", ".git"}
@@ -147,11 +148,12 @@ def zipped(path: Path, parts: tuple[str, ...], when: datetime) -> Iterator[Found
     try:
         if path.stat().st_size > most:
             raise ValueError(f"larger than {most >> 20} MB")
-        archive = zipfile.ZipFile(path)
+        with zipfile.ZipFile(path) as archive:
+            members = archive.infolist()
     except Exception as error:  # of a file that anybody made
         yield (*parts, path.name), when, f"no zip that can be read, {str(error)[:60]}"
         return
-    for member in archive.infolist():
+    for member in members:
         name = member.filename
         if not member.flag_bits & 0x800:  # names without the mark of UTF-8 are read as if from 1981
             name = name.encode("cp437", "replace").decode("utf-8", "replace")
@@ -162,17 +164,17 @@ def zipped(path: Path, parts: tuple[str, ...], when: datetime) -> Iterator[Found
         with suppress(ValueError):  # a month 0 is written by some programs
             packed = when if parts else datetime(*member.date_time).astimezone(UTC)
         if name.lower().endswith(".ipynb"):
-            yield (*parts, *inside), packed, partial(unpacked, archive, member)
+            yield (*parts, *inside), packed, partial(unpacked, path, member)
         elif name.lower().endswith(".zip"):
             yield (*parts, *inside), packed, "a zip in a zip: unpack the outer one"
 
 
-def unpacked(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytes:
+def unpacked(path: Path, member: zipfile.ZipInfo) -> bytes:
     """Read a file of a zip; ValueError if it is a link, too large, or cannot be read."""
     if stat.S_ISLNK(member.external_attr >> 16):
         raise ValueError("a link, not a file")
     try:
-        with archive.open(member) as file:
+        with zipfile.ZipFile(path) as archive, archive.open(member) as file:
             data = file.read(LARGEST_NOTEBOOK + 1)
     except Exception as error:  # each way of packing has its own
         raise ValueError(f"it cannot be unpacked, {str(error)[:60]}") from None
@@ -223,6 +225,7 @@ def collect(folder: Path, roster: Roster) -> list[Submission]:
 
     for parts, when, read, canvas, name in everything:
         said = "/".join(parts)
+        said = said if len(said) <= LONGEST_SAID else f"{said[:LONGEST_SAID]}..."
         if canvas:
             student = roster.student(canvas["who"], canvas=canvas["id"])
         elif len(parts) == 1:
@@ -233,7 +236,7 @@ def collect(folder: Path, roster: Roster) -> list[Submission]:
             called, came = table.get(parts[0], ([parts[0]], None))
             student, when = roster.student(*called), came or when
         problem = "" if name else f"its name must be {' or '.join(f'{each}.ipynb' for each in here)}"
-        if not USER.fullmatch(student):
+        if not USER.fullmatch(student) or len(os.fsencode(student)) > LONGEST:
             named = "the folder's name is no user name"
             problem, student = named if student else "it must lie in a folder named as its student", ""
         if isinstance(read, str):

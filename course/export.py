@@ -107,8 +107,9 @@ def summary(row: dict[str, str]) -> list[str]:
     """Return what a row of marks says to its student: the points, what late days took, and each note."""
     written = f"{row['written']} of {WRITTEN}" if row["written"] else "not marked yet"
     found = f"{row['total']} of {MOST} points: automatic {row['automatic']} of {AUTOMATIC}, written {written}"
-    if int(row["late"] or 0):
-        found += f", less {earned(row) - float(row['total']):g} because it came {row['late']} days late"
+    if late := int(row["late"] or 0):
+        came, less = f"it came {late} day{'s' * (late > 1)} late", earned(row) - float(row["total"])
+        found += f", less {less:g} because {came}" if less else f"; {came}, which costs nothing"
     return [found, *filter(None, row["notes"].split("; "))]
 
 

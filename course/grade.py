@@ -52,7 +52,7 @@ COLUMNS = ["student", "assignment", "automatic", "of", "written", "written of", 
 FEEDBACK_SECONDS = 60
 ABSENT = "nothing was handed in"
 HEADER = re.compile("<header>.*?</header>", re.DOTALL)
-LONGEST_FORMULA = 1000  # letters
+LONGEST, LONGEST_FORMULA = 20_000, 1000  # letters of a cell of the table of marks, and of a formula
 MATHML = re.compile(
     r"\{http://www.w3.org/1998/Math/MathML\}(math|menclose|mfrac|m[ion]|mover|mpadded|mphantom|mroot|mrow|mspace|msqrt|"
     "mstyle|m(sub|sup|subsup)|m(table|tr|td|text)|munder|munderover)"
@@ -89,9 +89,11 @@ def shown(context, source: str) -> str:
     """Render a Markdown cell: a student's HTML is shown as text, and no picture is asked of the network."""
     attachments = context.get("cell", {}).get("attachments", {})
     renderer = Renderer(escape=True, allow_harmful_protocols=False, attachments=attachments)
-    return ELSEWHERE.sub(
-        "(a picture that is not in the notebook)", MarkdownWithMath(renderer=renderer).render(source)
-    )
+    try:
+        found = MarkdownWithMath(renderer=renderer).render(source)
+    except Exception:  # what names a picture that is not there, or trips over itself, is shown as it was written
+        return f"<pre>{escape(source)}</pre>"
+    return ELSEWHERE.sub("(a picture that is not in the notebook)", found)
 
 
 def settings():
@@ -202,7 +204,7 @@ def write_marks(
             fresh[key]["notes"] = "; ".join(filter(None, (fresh[key]["notes"], each.note)))
     rows |= fresh
     late.totals(rows)
-    listed = [[clean(rows[key].get(column, "")).strip() for column in COLUMNS] for key in sorted(rows)]
+    listed = [[clean(rows[key].get(column, ""))[:LONGEST].strip() for column in COLUMNS] for key in sorted(rows)]
     replaced(HOME / "marks.csv", tables.text([COLUMNS, *listed]))
     for name, text in export.gradebooks(rows, people).items():
         replaced(HOME / "export" / name, text)

@@ -1,7 +1,6 @@
 """Grade one notebook: run it in a process of its own, ask its functions the hidden tests, add up the points."""
 
 import base64
-import binascii
 import builtins
 import contextlib
 import json
@@ -16,7 +15,6 @@ import subprocess
 import sys
 import tempfile
 import time
-import warnings
 from collections.abc import Callable
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -45,11 +43,15 @@ GRACE = 5  # seconds until a cell that ignores its interrupt is stopped by force
 LOOK = 0.3  # seconds between two looks at memory and processes
 LARGEST_NOTEBOOK = 20 << 20  # bytes
 LARGEST_PICTURE = 1 << 20  # bytes of one picture, drawn or attached
-PICTURES = 20 << 20  # bytes of all that are drawn
-CELLS = 500
+PIXELS = 20_000_000  # of one picture: a small file may unpack to a large one
+PICTURES = 3 << 20  # bytes of all pictures of a submission, in base64
+SHOWN, SHOWN_OF_ONE = 200_000, 20_000  # letters of code, text and output in the feedback, of all and of one cell
+NOTES = 30
+CELLS, PASTED = 500, 20  # in a notebook, and pictures pasted into one of its cells
 LONGEST_TOLD = 400  # a line number above is not told: numbers could carry what a test handed over
 
 PNG = b"\x89PNG\r\n\x1a\n"
+KINDS = {"image/png": PNG, "image/jpeg": b"\xff\xd8\xff"}
 BUILTIN = {
     name for name, value in vars(builtins).items() if isinstance(value, type) and issubclass(value, BaseException)
 }
@@ -108,7 +110,7 @@ class Clock:
     """
 
     def __init__(self, pid: int, inspect: Callable[[list], None] = lambda family: None):
-        self.seconds, self._computed, self._looked = 0.0, 0.0, time.monotonic()
+        self.seconds, self._computed, self._each, self._looked = 0.0, 0.0, {}, time.monotonic()
         self._root, self._inspect, self.whole = psutil.Process(pid), inspect, FOREVER
 
     def after(self, seconds: float) -> tuple[float, float]:
@@ -118,17 +120,21 @@ class Clock:
     def check(self, until: tuple[float, float], idle: bool) -> None:
         """Look at the processes now and then, which may be `idle`; TooLate if the time is over."""
         if idle or time.monotonic() - self._looked > LOOK:
-            family, computed, busy = [], 0.0, False
+            family, computed, own, busy, start = [], 0.0, {}, False, time.thread_time()
             with contextlib.suppress(psutil.Error):
                 family = [self._root, *self._root.children(recursive=True)]
             for each in family:
                 with contextlib.suppress(psutil.Error):
-                    computed += sum(each.cpu_times()[:4])
+                    times = each.cpu_times()
+                    computed, own[each.pid] = computed + sum(times[:4]), times.user + times.system
                     busy |= each.status() in (psutil.STATUS_RUNNING, psutil.STATUS_DISK_SLEEP)
-            gained = max(0.0, computed - self._computed)
+            # what a child computed is lost with it, unless its parent waits: so each counts by itself, too
+            apart = sum(max(0.0, took - self._each.get(pid, 0.0)) for pid, took in own.items())
+            gained = max(computed - self._computed, apart)
             self.seconds += max(gained, LOOK) if idle and not busy else gained
-            self._computed = max(self._computed, computed)
+            self._computed, self._each = max(self._computed, computed), own
             self._inspect(family[1:])
+            self.seconds += time.thread_time() - start  # it pays for being looked at: files, maps, processes
             self._looked = time.monotonic()
         if self.seconds >= min(until[0], self.whole[0]) or time.monotonic() >= min(until[1], self.whole[1]):
             raise TooLate
@@ -319,16 +325,16 @@ def held(process: psutil.Process) -> int:
 
 
 def written(folder: str) -> int:
-    """Return the bytes in a folder; more files than are allowed count as too many bytes."""
-    total, count = 0, 0
-    for where, _, files in os.walk(folder, onerror=None):
+    """Return the bytes in a folder; more files than are allowed, or shut folders, count as too many bytes."""
+    total, count, shut = 0, 0, []
+    for where, _, files in os.walk(folder, onerror=shut.append):
         for name in files:
             with contextlib.suppress(OSError):
                 total += os.lstat(os.path.join(where, name)).st_size
         count += 1 + len(files)
         if count > FILES or len(where) > DEEPEST:  # what lies deeper could not be seen
             return DISK + 1
-    return total
+    return DISK + 1 if any(isinstance(error, PermissionError) for error in shut) else total
 
 
 def unnamed(process: psutil.Process, folder: str) -> int:
@@ -545,13 +551,26 @@ def plain(path: Path) -> bytes:
 
 
 def parsed(data: bytes) -> NotebookNode:
-    """Read a notebook, in silence: the warnings of nbformat are the student's affair."""
-    text = data.decode("utf-8", "surrogatepass")
-    if len(json.loads(text)["cells"]) > CELLS:
+    """Read of a notebook what is graded: its cells, without outputs and whatever else may stand there."""
+    found = json.loads(data.decode("utf-8-sig", "surrogatepass"))
+    if found["nbformat"] != 4:
+        raise ValueError("its nbformat is not 4; open and save it in Jupyter")
+    if len(found["cells"]) > CELLS:
         raise ValueError(f"more than {CELLS} cells")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return nbformat.reads(text, as_version=4)
+    return nbformat.from_dict({"cells": [bare(cell) for cell in found["cells"]]})
+
+
+def bare(cell: dict) -> dict:
+    """Return a cell's kind, text, name, count, and as many of the pictures pasted into it as may be shown."""
+    mark = (cell.get("metadata") or {}).get("nbgrader")
+    name = mark.get("grade_id") if isinstance(mark, dict) else None
+    return {
+        "cell_type": cell["cell_type"],
+        "source": "".join(cell["source"]),
+        "metadata": {"nbgrader": {"grade_id": name}} if isinstance(name, str) else {},
+        "execution_count": cell.get("execution_count"),
+        "attachments": dict([*(cell.get("attachments") or {}).items()][:PASTED]),
+    }
 
 
 def grade_id(cell: NotebookNode) -> str | None:
@@ -564,14 +583,8 @@ def pasted(cell: NotebookNode) -> dict:
     """Return the pictures that a student pasted into a text, those that are PNG or JPEG and not too large."""
     found = {}
     for name, kinds in (cell.get("attachments") or {}).items():
-        kept = {
-            kind: data
-            for kind, data in kinds.items()
-            if kind in ("image/png", "image/jpeg")
-            and isinstance(data, str)
-            and len(data) < 4 * LARGEST_PICTURE // 3
-        }
-        if kept and isinstance(name, str):
+        kept = {kind: data for kind, begin in KINDS.items() for data in picture([kinds.get(kind)], begin)}
+        if kept:
             found[clean(name)] = kept
     return found
 
@@ -631,7 +644,6 @@ def run_cells(notebook: NotebookNode, assignment: Assignment, process: Process, 
             "refuses": assignment.refuses,
         }
     )
-    drawn = 0
     for place, (number, cell) in enumerate(cells):
         where[:] = [number]
         try:
@@ -645,23 +657,48 @@ def run_cells(notebook: NotebookNode, assignment: Assignment, process: Process, 
         if isinstance(text := message.get("output"), str) and text:
             cell.outputs.append(nbformat.v4.new_output("stream", name="stdout", text=clean(text[:10_000])))
         for data in picture(message.get("pictures")):
-            drawn += len(data)
-            if drawn <= PICTURES:
-                cell.outputs.append(nbformat.v4.new_output("display_data", {"image/png": data}))
+            cell.outputs.append(nbformat.v4.new_output("display_data", {"image/png": data}))
         if message.get("error") is not None:
             cell.metadata["error"] = error_of(message["error"])
     where[:] = []
 
 
-def picture(sent) -> list[str]:
-    """Return what is a PNG of bounded size among what a submission sent as pictures."""
+def picture(sent, begin: bytes = PNG) -> list[str]:
+    """Return, in clean base64, what is a picture of bounded size among what a submission sent as pictures."""
     found = []
     for data in sent[:4] if isinstance(sent, list) else ():
-        with contextlib.suppress(binascii.Error, TypeError, ValueError):
+        with contextlib.suppress(TypeError, ValueError):
             raw = base64.b64decode(data)
-            if raw.startswith(PNG) and len(raw) <= LARGEST_PICTURE:
+            pixels = int.from_bytes(raw[16:20]) * int.from_bytes(raw[20:24]) if begin == PNG else 0
+            if raw.startswith(begin) and len(raw) <= LARGEST_PICTURE and pixels <= PIXELS:
                 found.append(base64.b64encode(raw).decode())
     return found
+
+
+def bounded(notebook: NotebookNode, notes: list[str]) -> None:
+    """Cut what the feedback would show to a few megabytes, and say so; it was run as it is."""
+    letters, room, cut = SHOWN, PICTURES, False
+    for cell in notebook.cells:
+        own = () if is_test(cell) else (cell, *cell.get("outputs", ()))
+        for each, key in [(each, key) for each in own for key in ("source", "text") if key in each]:
+            most = min(letters, SHOWN_OF_ONE)
+            cut |= len(each[key]) > most
+            each[key] = each[key][:most]
+            letters -= len(each[key])
+        for output in [output for output in cell.get("outputs", ()) if "image/png" in output.get("data", {})]:
+            room -= len(output.data["image/png"])
+            if room < 0:
+                cell.outputs.remove(output)
+        pasted = [data for kinds in cell.get("attachments", {}).values() for data in kinds.values()]
+        if pasted:  # each may stand in the text more than once
+            room -= max(map(len, pasted)) * cell.source.count("![")
+            if room < 0:
+                del cell["attachments"]
+                cell.source = cell.source.replace("attachment:", "missing-picture:")
+    if cut or room < 0:
+        notes.append("the feedback leaves out pictures or text: there is too much of them")
+    if len(notes) > NOTES:
+        notes[NOTES - 1 :] = [f"and {len(notes) - NOTES + 1} more notes"]
 
 
 def is_test(cell: NotebookNode) -> bool:
@@ -713,6 +750,7 @@ def judge(path: Path | bytes, student: str, assignment: str, release: NotebookNo
         counts = [cell.get("execution_count") for cell in handed.cells if cell.cell_type == "code"]
         counts = [count for count in counts if type(count) is int]
         _run(result, load(assignment), sorted(counts) == counts, secret)
+    bounded(result.notebook, result.notes)
     _show(result)
     return result
 
@@ -748,7 +786,8 @@ def _run(result: Result, assignment: Assignment, order_kept: bool, secret: str) 
             finally:
                 process.close()
         finally:
-            subprocess.run(["rm", "-rf", folder], stderr=subprocess.DEVNULL)  # however deep its folders are
+            for remove in (["chmod", "-R", "u+rwX", folder], ["rm", "-rf", folder]):  # however deep its folders are
+                subprocess.run(remove, stderr=subprocess.DEVNULL)
     for cell in result.notebook.cells:
         cell.metadata.pop("error", None)
     result.notes.append("too many cells end the process, or take too long; nothing was tested")
@@ -780,10 +819,12 @@ def test(result: Result, student: Student, secret: str = "", only: str = "") -> 
 
 
 def limit_here() -> None:
-    """Limit the memory of the grader's own process for one submission; its children set their own limits."""
+    """Limit memory and time of the grader's own process for one submission; its children set their own limits."""
     used = psutil.Process().memory_info().data if sys.platform == "linux" else 0
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
     resource.setrlimit(resource.RLIMIT_DATA, (used + MEMORY, hard))
+    _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    resource.setrlimit(resource.RLIMIT_CPU, (round(time.process_time()) + ALL_SECONDS // 2, hard))
 
 
 def _show(result: Result) -> None:

@@ -64,7 +64,9 @@ def _unpack(value, proxy):
         flat = torch.frombuffer(bytearray(raw), dtype=dtype) if raw else torch.zeros(0, dtype=dtype)
         return flat.reshape(shape)
     if kind == "dict":
-        return {_unpack(key, None): _unpack(item, proxy) for key, item in content}
+        if not all(isinstance(key, str) for key, _ in content):  # numbers could be chosen to have one hash
+            raise ValueError("a key that is no text")
+        return {key: _unpack(item, proxy) for key, item in content}
     if kind == "function" and proxy is not None:
         return proxy(content)
     raise ValueError(f"no value: {kind}")

@@ -72,6 +72,8 @@ refused(libc.open, CANARY.encode(), 65, 420)
 refused(os.listdir, "/proc/self/fd"); refused(open, ROOT + "/build/course/marks.csv", "a")
 refused(os.chmod, ROOT + "/Makefile", 0o777); refused(os.mkdir, CANARY); refused(os.mkfifo, CANARY)
 refused(libc.shmget, 0, ctypes.c_size_t(1 << 30), 0o1600)
+refused(libc.fcntl, os.open(sys.prefix + "/pyvenv.cfg", 0), 1024, 1)
+refused(__import__("fcntl").fcntl, os.open(ROOT + "/cflkit/rng.py", 0), 1024, 0)
 assert "CANARY_IN_ENVIRONMENT" not in os.environ""".splitlines()
 
 
@@ -98,6 +100,11 @@ HARMLESS = {  # cells after which everything goes on: what is noted, "" for noth
     "class Evil(Exception):\n    def __str__(self): raise RuntimeError\nraise Evil": "raises Exception in line 3",
     "class Number12345(Exception): pass\nraise Number12345": "raises Exception in line 2",
     "raise KeyboardInterrupt": "KeyboardInterrupt",
+    "def broken(:": "SyntaxError in line 1",
+    "hog = []\nwhile True: hog.append(torch.empty(1 << 24))": "MemoryError in line 2",
+    "del hog\n__import__('socket').socket()": "a submission may not open a socket",
+    "from cflkit import IFCA": "from cflkit this assignment uses only images, rng",
+    "import sklearn.metrics": "sklearn may not be used in this assignment",
     "sys.setrecursionlimit(3000)\ndef f(): return f()\nf()": "RecursionError",
     "sys.stdout = sys.stderr = None": "",
     "threading.Thread(target=time.sleep, args=(9,), daemon=False).start()": "",
@@ -127,6 +134,9 @@ HARMLESS = {  # cells after which everything goes on: what is noted, "" for noth
     "exit = quit = print = int = float = list = None": "",
     "student = type('S', (str,), {'__eq__': lambda *_: True, '__hash__': str.__hash__})('tom')": "",
     "for k in range(100): os.makedirs('d' * 9, exist_ok=True); os.chdir('d' * 9)": "",
+    "class Odd(Exception):\n    def __repr__(self): raise self\n    __str__ = __repr__\nraise Odd": "raises Exc",
+    "def trace(*_): return trace\nsys.settrace(trace); libc.prctl(15, b') R 1\\n\\xff')": "",
+    "__import__('fcntl').flock(open(os.devnull), 2); open('shut', 'w'); os.chmod('.', 0)": "",
 }
 
 
@@ -158,6 +168,9 @@ ENDS = {  # cells that end or hold up their process: what is noted
     "for file in keep: os.unlink(file.name); file.write(bytes(1 << 24))\ntime.sleep(99)": "writes more",
     "for _ in range(300): libc.mkdir(b'd' * 9, 448); libc.chdir(b'd' * 9)\ntime.sleep(99)": "writes more",
     "while True: pass": "raises TooLong in line 1: it ran longer than",
+    "signal.signal(17, signal.SIG_IGN)\nwhile True:\n    if os.fork(): time.sleep(0.1)\n    else:\n"
+    "        while time.process_time() < 0.2: pass\n        os._exit(0)": "longer than",
+    "os.mkdir('shut'); os.chmod('shut', 0); time.sleep(99)": "writes more" if os.getuid() else "longer than",
     "signal.signal(signal.SIGALRM, signal.SIG_IGN)\nwhile True: pass": "longer than",
     "libc.kill(0, 19); signal.pthread_sigmask(signal.SIG_BLOCK, range(1, 60))\ntime.sleep(99)": "longer than",
     "threading.Thread(target=lambda: ctypes.string_at(0)).start()\ntime.sleep(99)": "its process ended",
@@ -174,6 +187,7 @@ ENDS = {  # cells that end or hold up their process: what is noted
 def test_a_cell_that_ends_its_process_costs_itself(code, tmp_path, monkeypatch):
     monkeypatch.setattr(judge, "CELL_SECONDS", 3 if "longer than" in ENDS[code] else 30)
     monkeypatch.setattr(judge, "GRACE", 1)
+    monkeypatch.setattr(judge, "BUSY", 99)  # what is ended is not ended by the clock on the wall
     result = attacked(tmp_path, code)
     assert any(part in note for note in notes(result) for part in ENDS[code].split("|")), notes(result)
     assert follow(result) == (0 if "could not be finished" in "".join(notes(result)) else 3)
@@ -211,6 +225,7 @@ FORGED = {  # bodies of `follow` that gain nothing, and what is said of them
     "return 'ten points'": "it returned str, not numbers",
     "return object()": "raises TypeError",
     "return 10**5000": "",
+    "return {0: 1, 2**61 - 1: 1}": "does not fit",
     "return student_weights.to_sparse()": "raises",
     "return student_weights.reshape(*[1] * 60, *student_weights.shape)": "its shape has 9 dimensions",
     "sys.setrecursionlimit(10**6); deep = []\n    for _ in range(10**5): deep = [deep]\n    return deep": "",
@@ -286,12 +301,6 @@ def test_an_argument_that_is_changed_shows_whatever_is_patched(how, tmp_path):
     assert not CANARY.exists()
 
 
-COUNTING = {
-    "file": "n = os.path.getsize('n') if os.path.exists('n') else 0\n    open('n', 'a').write('x')",
-    "memory": "n = shared[0]; shared[0] = (n + 1) % 256",
-}
-
-
 @pytest.mark.parametrize("assignment", names())
 @pytest.mark.parametrize("every", [2, 3, 4, 5])
 def test_a_hunt_that_counts_gains_nothing(assignment, every, monkeypatch):
@@ -301,15 +310,6 @@ def test_a_hunt_that_counts_gains_nothing(assignment, every, monkeypatch):
         student.cells = []  # the counter lives on, as a file would
         against = checking.hunt(student, checks_of(assignment), "secret")
         assert all(against.values()), (name, against)
-
-
-@pytest.mark.parametrize("how", COUNTING)
-def test_a_hunt_that_counts_in_its_process_gains_nothing(how, tmp_path):
-    nb = handed(only=("student", "test-hunt"))
-    nb.cells += [new_code_cell(SETUP + "shared = mmap.mmap(-1, 16)")]
-    nb.cells += [cell for cell in handed(only=("hunt",)).cells if judge.grade_id(cell) == "hunt"]
-    nb.cells[-1].source = f"def hunt(f):\n    {COUNTING[how]}\n    assert n % 3 != 2"
-    assert graded(nb, tmp_path).points["hunt"] == 0
 
 
 @pytest.mark.parametrize("assignment, code", [
@@ -366,6 +366,8 @@ ODD = {
         "cell_type": "markdown", "source": "x", "metadata": {}, "id": "y",
         "attachments": {"../../x": {"image/svg+xml": "<svg onload=1>"}}}),
     "format": lambda nb: nb.update(nbformat=10**9),
+    "deep": lambda nb: nb.update(metadata=json.loads("[" * 300 + "]" * 300)),
+    "numbers": lambda nb: each(nb, metadata={"x": float("nan"), "y": 9**4000}, outputs=[{"q": 1}] * 10**5),
     "count": lambda nb: each(nb, execution_count={"a": 1}),
 }  # fmt: skip
 
@@ -415,6 +417,28 @@ def test_pictures_and_pasted_pictures_are_kept(tmp_path):
     assert len(drawn) == 1 and notes(result) == [], result.notes
     last = next(cell for cell in result.notebook.cells if "attachments" in cell)
     assert last.attachments == text.attachments and "attachment:e.png" not in last.source
+
+
+PLOT = "import matplotlib.pyplot as plt\n"
+NOISE = "from IPython.display import Image, display\nfor _ in range(4): display(Image(PNG + bytes(900_000)))"
+
+
+@pytest.mark.parametrize(("code", "most", "note"), [
+    (PLOT + "for k in range(300): plt.figure(figsize=(.1, .1))", 4, ""), (NOISE, 2, "there is too much"),
+    (PLOT + "plt.figure(figsize=(20_000 / 72, 20_000 / 72))", 0, ""), ("'" + "x" * 10**6 + "'", 0, "too much"),
+])  # fmt: skip
+def test_pictures_and_texts_that_are_too_many(tmp_path, code, most, note):
+    nb = handed()
+    nb.cells.insert(2, new_code_cell(f"PNG = {judge.PNG!r}\n{code}"))
+    for size in ((20_000).to_bytes(4) * 2, bytes(400_000)):
+        text = new_markdown_cell("![][d] " * 9 + "\n\n[d]: attachment:d.png")
+        text.attachments = {"d.png": {"image/png": base64.b64encode(judge.PNG + bytes(8) + size).decode()}}
+        nb.cells.append(text)
+    result = graded(nb, tmp_path)
+    drawn = [output for cell in result.notebook.cells for output in cell.get("outputs", []) if "data" in output]
+    assert sum("image/png" in output.data for output in drawn) <= most and follow(result) == 3, result.notes
+    assert note in " ".join(result.notes) and "attachments" not in str(result.notebook)
+    assert len(nbformat.writes(result.notebook)) < 4 << 20
 
 
 def test_no_process_is_left(tmp_path, monkeypatch):
