@@ -95,6 +95,7 @@ def test_local_training(line, settings):
     ("local = 0.1: must be of type SGD", {"local": 0.1}),
     ("seed = -1: must be an integer, 0 or more", {"seed": -1}),
     ("debug = 'no': must be True or False", {"debug": "no"}),
+    ("checkpoint = '': must be a folder, such as 'kept', or None", {"checkpoint": ""}),
     ("model = None: must be a text or a function", {"model": None}),
     ("method = 'fedavg': must be a method with its hyper-parameters, .*", {"method": "fedavg"}),
     ("method = .*FedAvg.*: must be a method with its hyper-parameters, .*", {"method": FedAvg}),

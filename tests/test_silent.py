@@ -8,6 +8,7 @@ import enum
 import json
 import multiprocessing
 import pickle
+import random
 import re
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -24,7 +25,8 @@ from torch import nn
 
 from cflkit import SGD, federation, images, rng, simulate
 from cflkit.checks import enough_memory, plain
-from cflkit.engine.rows import Pick
+from cflkit.engine.rows import Mixed, Pick
+from cflkit.engine.sgd import Prox
 from cflkit.engine.simulation import Simulation
 from cflkit.methods import IFCA, Ditto, FedAvg, FedProx, LocalOnly, StoCFL
 from cflkit.models import build
@@ -181,6 +183,17 @@ class Counting(nn.Module):
         return h / (1 + self.calls)
 
 
+class Pixels(nn.Module):
+    """What an embedding knows: whole numbers 0..4."""
+
+    def forward(self, x):
+        return (4 * x).long()
+
+
+def ones(dtype=torch.float64):
+    return nn.Parameter(torch.ones(8, dtype=dtype), requires_grad=dtype.is_floating_point)
+
+
 def row(*layers):
     return lambda: nn.Sequential(nn.Flatten(), *(layer() for layer in layers))
 
@@ -201,6 +214,8 @@ RIGHT = {
     "spectral norm": through(lambda: nn.utils.parametrizations.spectral_norm(dense())),
     "weights of limited length": Short,
     "a row of layers": row(wide, nn.ReLU, out),
+    "a sum of weights": lambda: Net(lambda net, h: h * (net.p + net.q), p=ones(), q=ones()),
+    "an embedding": lambda: nn.Sequential(Pixels(), nn.Embedding(5, 2), nn.Flatten(), nn.Linear(32, 3)),
     "tied rows of layers": having(row(wide, nn.ReLU, wide, nn.ReLU, out),
                                   lambda net: setattr(net[3], "weight", net[1].weight)),
     "a package's network in a function": mlp,
@@ -234,6 +249,11 @@ WRONG = {
     "lazy": (through(partial(nn.LazyLinear, 8)), "known sizes"),
     "shared memory": (having(through(dense, dense), share_memory), "memory of their own"),
     "complex": (lambda: Net(lambda net, h: h * net.p.real, p=nn.Parameter(torch.ones(8) + 0j)), "real"),
+    "integers": (lambda: Net(lambda net, h: h * net.p, p=ones(torch.int64)), "floating-point"),
+    "without memory": (having(Net, lambda net: net.a.to("meta")), "['a.weight']"),
+    "a counter of evaluations": (hidden(lambda net, h: [h, setattr(net, "n", getattr(net, "n", 1) + 1)][0] * (
+        1 if net.training else net.n)), "always evaluated alike"),
+    "rare noise of Python's": (hidden(lambda net, h: h if random.random() < 0.999 else -h), "by PyTorch alone"),
     "too few logits": (lambda: nn.Sequential(nn.Flatten(), nn.Linear(16, 2)), "[2, 2]"),
     "wrong size": (lambda: nn.Sequential(nn.Flatten(), nn.Linear(15, 3)), "mat1 and mat2"),
     "no module": (lambda: 3, "a function that makes a network"),
@@ -395,6 +415,7 @@ PIXELS = [  # given, options, what a model sees of the first pixel
     (torch.tensor(BYTES / 255).bfloat16(), {}, 1.0),
     (torch.tensor(BYTES / 255).to_sparse(), {}, 1.0),
     ((BYTES // 16), {"scale": 16}, 15 / 16),
+    (BYTES[::-1].copy()[::-1], {}, 1.0),
     ((BYTES > 99).astype(np.uint8), {"scale": 1}, 1.0),
     (BYTES.astype(np.int32) * 4, {"scale": 1023}, 1020 / 1023),
     (0 * BYTES, {}, 0.0),
@@ -409,6 +430,7 @@ WRONG_PIXELS = [
     (np.where(BYTES > 99, np.nan, 1), "x = [nan]"),
     (np.ma.masked_array(BYTES, BYTES > 99), "x = 'a masked array'"),
     ([[1, 2], [3]], "x = list: must be a tensor or an array of numbers"),
+    ("digits", "x = 'digits': must be a tensor or an array of numbers"),
     (np.repeat(BYTES[..., None], 3, 3), "channels before rows and columns"),
     (np.zeros((N, 28, 28, 4), np.uint8), "channels before rows and columns"),
     (np.concatenate([np.repeat(BYTES[:, None], 3, 1), np.full((N, 1, 5, 5), 255)], 1), "(alpha)"),
@@ -436,6 +458,7 @@ def test_pixels_are_not_guessed(case):
     (LABELS * 10**9, "label 1"), (LABELS + 10**12, "label 0"), (np.where(LABELS == 1, 2, LABELS), "label 1"),
     (LABELS.astype(float), "12 integers"), (np.eye(3)[LABELS], "12 integers"), (LABELS > 0, "12 integers"),
     (LABELS.astype(str), "12 integers"), (LABELS - 1, "labels in 0..1"), (LABELS[:5], "12 integers"),
+    (LABELS * 0 - 1, "labels in 0..0"),
     (torch.tensor(LABELS).double(), "12 integers"), (np.full(N, 2**63, np.uint64), "label 0")])  # fmt: skip
 def test_labels_are_not_guessed(y, words, tmp_path):
     line = str(refusal(images.of, BYTES, y))
@@ -477,6 +500,9 @@ def test_a_run_is_the_same_whatever_pytorch_does_for_the_code_that_calls(make, a
     with around():
         other = simulate(StoCFL(), fed, **settings)
     assert torch.equal(usual.server["theta"], other.server["theta"]) and usual.rounds == other.rounds
+    heard = nn.modules.module.register_module_forward_hook(lambda *_: None)
+    assert "hooks on every module = True" in str(refusal(Simulation, FedAvg(), fed, **settings))
+    heard.remove()
     with torch.device("meta"):
         assert "torch's default device = 'meta'" in str(refusal(Simulation, FedAvg(), fed, **settings))
 
@@ -572,6 +598,12 @@ def averaging(mean):
     return replaced(round=round)
 
 
+def pulled(terms, **more):
+    """A method whose clients train with these proximal terms."""
+    return replaced(client=lambda self, down, memory, data, local: {
+        "model": local.sgd(down["model"], data, terms(down["model"]), **more)})  # fmt: skip
+
+
 def upload(made):
     return replaced(client=lambda self, down, memory, data, local: made(local.sgd(down["model"], data).dense()))
 
@@ -617,6 +649,18 @@ SEAM = {  # a method, and what its line says
     "a cluster that is not known": (averaging(lambda rows: rows.mean_by(torch.tensor([0, 1, -1]), 2)),
                                     "groups = [0, 1, -1]: must be in 0..1"),
     "a mean of nobody": (averaging(lambda rows: rows.mean(torch.zeros(3))), "weights = tensor([0., 0., 0.]): must"),
+    "a mean by a list": (replaced(weigh=lambda self, clients, net: [1.0] * 3), "weights of model = [1.0, 1"),
+    "a number for everybody": (calling(lambda c: c, down={"a": 3.0}), "a, which is sent = 3.0: must be a tensor"),
+    "a number for a pull": (pulled(lambda at: 0.1), "prox = 0.1: must be a sequence, each of type Prox"),
+    "a push": (pulled(lambda at: [Prox(-0.1, at)]), "weight = -0.1: must be a finite number, 0 or more"),
+    "a pull to a number": (pulled(lambda at: [Prox(0.1, 0.0)]), "anchor = 0.0: must be of type Tensor"),
+    "a rate for an optimiser": (pulled(lambda at: (), optimiser=0.1), "optimiser = 0.1: must be of type SGD"),
+    "predicts for some": (replaced(predict=lambda self, model, vector, x: model.forward(vector, x)[:1]),
+                          "predicted = 'torch.float64(1, 3)': must be floats (2, 3)"),
+    "shares of 3": (replaced(serve=lambda self, server, clients, net: Mixed(server["model"][None], torch.full(
+        (len(clients), 1), 3.0))), "shares = tensor([[3.]"),
+    "clusters below -1": (replaced(assignment=lambda *_: torch.tensor([-5, 0, 1])), "mine.assignment = tensor([-5"),
+    "config without a number": (replaced(config=lambda self: {"a": np.nan}), "mine.config = {'a': nan}"),
     "less than nothing": (averaging(lambda rows: rows.mean(torch.tensor([-1.0, 1, 1]))), "weights = [-1.0, 1.0, 1"),
     "config of tensors": (replaced(config=lambda self: {"a": torch.zeros(1)}), "mine.config = {'a': "),
     "log by numbers": (replaced(log=lambda *_: {1: 1}), "mine.log = [1]: must be a dict"),
@@ -639,7 +683,9 @@ def test_a_chain_needs_what_is_passed_on(fed):
     assert "a dict with 'w', which is passed on" in line
 
 
-def test_what_a_method_logs_is_plain(fed):
+def test_what_a_method_logs_and_uploads_is_plain(fed):
+    up = simulate(upload(lambda rows: {"model": rows.requires_grad_()}), fed, model=mlp, local=LOCAL, **QUIET)
+    assert not up.server["model"].requires_grad
     method = replaced(log=lambda *_: {"a": np.float32(0.5), "b": torch.tensor(2), "c": [np.int64(1)], "d": np.nan})
     final = simulate(method, fed, model=mlp, local=LOCAL, **QUIET).final
     assert json.dumps([final["a"], final["b"], final["c"]]) == "[0.5, 2, [1]]" and np.isnan(final["d"])

@@ -267,7 +267,7 @@ def count_labels(y: np.ndarray, name: str) -> int:
     allowed = (f"0..{len(there) - 1}, as there are {len(there)} of them and label {missing} has no picture "
                "(np.unique(y, return_inverse=True)[1] numbers them), or classes given")  # fmt: skip
     require(dense, f"{name}: y", [*there[:3].tolist(), "..."], allowed)
-    return int(there[-1]) + 1 if len(there) else 1
+    return int(there.max(initial=0)) + 1
 
 
 def check_columns(arrays: Mapping[str, np.ndarray], n: int, name: str) -> None:

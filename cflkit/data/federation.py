@@ -46,11 +46,12 @@ class Samples(Checked):
     def __post_init__(self):
         super().__post_init__()
         require(self.pool.dtype == torch.uint8, "pool.dtype", self.pool.dtype, "torch.uint8")
+        require(self.pool.is_cpu, "pool.device", str(self.pool.device), "cpu; a run moves what it trains on")
         require(self.pool.ndim == 4, "pool.shape", tuple(self.pool.shape), "(n, C, H, W)")
         for name in ("index", "y", "offset", "tag"):
             values = getattr(self, name)
-            ok = values is None or (values.dtype == torch.int64 and values.ndim == 1)
-            require(ok, name, values, "a vector of torch.int64")
+            ok = values is None or (values.dtype == torch.int64 and values.ndim == 1 and values.is_cpu)
+            require(ok, name, values, "a vector of torch.int64 on the CPU")
         total = len(self.index)
         require(len(self.offset) > 1, "len(offset)", len(self.offset), "at least 2: there must be a set")
         ends = [int(end) for end in self.offset[[0, -1]]]

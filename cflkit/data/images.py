@@ -70,6 +70,7 @@ class Images(Checked):
         for column, kind in types.items():
             values = getattr(self, column)
             check(values is None or values.dtype == kind, f"{column}.dtype", getattr(values, "dtype", None), kind)
+            check(values is None or values.is_cpu, f"{column}.device", str(getattr(values, "device", "")), "cpu")
         check(self.x.ndim == 4 and self.x.numel() > 0, "x.shape", tuple(self.x.shape), "(n, C, H, W) with n > 0")
         for column, values in {"y": self.y, "train": self.train, "user": self.user, **self.extra}.items():
             if values is not None:
@@ -178,8 +179,9 @@ def of(
         If a pixel, a label, a shape or a kind of number is not allowed, or would have to be guessed; one line.
     """
     declared("classes", plain(classes), Count | None)
+    require(name not in DATASETS, "name", name, "another one: a configuration of that name loads the dataset")
     arrays = {"x": x, "y": y, "user": user, "train": train, "cluster": cluster}
-    arrays = {key: _array(f"{name}: {key}", value) for key, value in arrays.items() if value is not None}
+    arrays = {key: _array(f"{name}: {key}", v) for key, v in arrays.items() if v is not None or key in "xy"}
     _need_channels_first(name, arrays["x"])
     datasets.check_columns(arrays, len(arrays["x"]), name)
     extra = {"cluster": arrays.pop("cluster")} if "cluster" in arrays else {}
@@ -197,10 +199,12 @@ def _array(name: str, value: Tensor | np.ndarray) -> np.ndarray:
             value = value.detach().to_dense().cpu()
             known = not value.is_floating_point() or value.dtype in (torch.float16, torch.float32, torch.float64)
             value = value.numpy() if known else value.float().numpy()
-        return np.require(value, requirements="W")  # pandas hands out arrays that PyTorch would warn of
+        value = np.require(value, requirements="CW")  # others PyTorch would refuse, or warn of: those of pandas
     except (ValueError, TypeError, RuntimeError) as error:
         line = f"{name} = {type(value).__name__}: must be a tensor or an array of numbers"
         raise ValueError(f"{line}; {str(error).partition(chr(10))[0]}") from error
+    require(value.ndim > 0, name, value.tolist(), "a tensor or an array of numbers")
+    return value
 
 
 def _need_channels_first(name: str, x: np.ndarray) -> None:

@@ -3,7 +3,6 @@
 import contextlib
 import hashlib
 import json
-import math
 import os
 import pickle
 import zipfile
@@ -163,15 +162,13 @@ def _changed(old: dict, new: dict, within: str = "") -> Iterator[tuple[str, obje
             yield f"{within}{name}", was, now
 
 
-def fingerprint(model: Model, shape: tuple[int, int, int]) -> dict[str, str | Tensor]:
+def fingerprint(model: Model, images: Tensor) -> dict[str, str | Tensor]:
     """What tells two networks apart.
 
-    Their layers, what lies where in a vector and is trained, and what a fixed vector makes of two fixed images of
-    `shape` (C, H, W).
+    Their layers, what lies where in a vector and is trained, and what a fixed vector makes of fixed `images`.
     """
-    pixels = torch.arange(2 * math.prod(shape), dtype=torch.float64).sin().view(2, *shape)
     with torch.no_grad():
-        logits = model.forward(model.init(0), pixels.to(model.device, model.dtype))
+        logits = model.forward(model.init(0), images.to(model.device, model.dtype))
     vector = [[name, list(shape), name in model.parameters] for name, shape in model.shapes.items()]
     return {"layers": repr(model.module), "vector": json.dumps(vector), "logits": logits.double().cpu()}
 

@@ -78,6 +78,9 @@ class Scorer:
             pieces.append(test.take([test_set]).tag.to(self.pixels.device).split(IMAGES_AT_ONCE))
         logits = torch.cat([self.predict(self.model, vector, self.pixels(test.pool[i]), *domain)
                             for i, *domain in zip(*pieces, strict=True)])  # fmt: skip
+        ok, shape = logits.is_floating_point(), (len(index), self.federation.classes)
+        found = f"{logits.dtype}{tuple(logits.shape)}"
+        require(ok and logits.shape == shape, "predicted", found, f"floats {shape}, logits of every image")
         self.diverged |= not bool((logits.abs() <= LARGE).all())  # which not-a-number is not, either
         return logits
 

@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cflkit import rng
-from cflkit.checks import require
+from cflkit.checks import declared, require
 from cflkit.data.federation import Samples
 from cflkit.engine.clients import IMAGES_AT_ONCE, Data, Pixels
 from cflkit.engine.rows import Part, Pick, Rowwise
@@ -84,6 +84,8 @@ class Local:
         Part (m, P)
             The trained vectors: ready to be uploaded, or ``.dense()`` to compute with.
         """
+        declared("prox", prox, Sequence[Prox])
+        declared("optimiser", optimiser, SGD | None)
         optimiser, model = optimiser or self.optimiser, model or self.model
         prox = [p for p in prox if p.weight != 0 and (p.span is None or p.span.start < p.span.stop)]
         _need_vectors("start", start, len(data), model)

@@ -265,6 +265,8 @@ class Network:
         ids = clients.tolist()
         memory = ChunkMemory(self._memory, ids, self.round, self.task.model.device)
         tensors = {name: v.table if isinstance(v, Pick) else v for name, v in received.items()}
+        for name, v in tensors.items():
+            require(isinstance(v, Tensor), f"{name}, which is sent", v, "a tensor or a Pick")
         before = {name: v._version for name, v in tensors.items()}
         uploads = work(received, memory, self._data(ids), self._local)
         changed = [name for name, v in tensors.items() if v._version != before[name]]
@@ -283,10 +285,12 @@ class _Arriving:
 
     def __init__(self, work: Callable, clients: int, mean: Mapping[str, Tensor]):
         self.floats, self.who = 0, getattr(work, "__qualname__", repr(work))
+        for name, weights in mean.items():
+            require(isinstance(weights, Tensor), f"weights of {name}", weights, "a tensor, one of each client")
         self._mean, self._total = {name: weights.tolist() for name, weights in mean.items()}, {}
         for name, weights in self._mean.items():
             require(len(weights) == clients, f"weights of {name}", len(weights), f"{clients}, one of each client")
-            ok = all(0 <= weight < math.inf for weight in weights) and (sum(weights) > 0 or not weights)
+            ok = all(0 <= weight < math.inf for weight in weights) and (0 < sum(weights) < math.inf or not weights)
             require(ok, f"weights of {name}", weights[:9], "finite, at least 0, and not all 0")
         self._kinds: dict[str, tuple] = {}  # of the first chunk's rows
         self._parts: dict[str, list[Part]] = {}

@@ -79,6 +79,11 @@ class Mixed:
     table: Tensor
     shares: Tensor
 
+    def __post_init__(self):
+        whole = self.shares.shape[1:] == self.table.shape[:1] and bool((self.shares >= 0).all())
+        right = whole and torch.allclose(self.shares.double().sum(1), torch.ones(()).double(), rtol=0, atol=1e-3)
+        require(right, "shares", self.shares, "(m, K), at least 0, and of sum 1 for each client")
+
     def __len__(self) -> int:
         return len(self.shares)
 
@@ -204,7 +209,7 @@ def add_times(to: Tensor, vector: Tensor, number: float) -> None:
 
 def part(rows: Part | Tensor) -> Part:
     """Rows of a chunk, wrapped if they come as a tensor."""
-    return Dense(rows) if isinstance(rows, Tensor) else rows
+    return Dense(rows.detach()) if isinstance(rows, Tensor) else rows
 
 
 class Rows:

@@ -69,7 +69,7 @@ class SGD(Checked):
 
 
 @dataclass(frozen=True)
-class Prox:
+class Prox(Checked):
     """The term ``weight/2 * ||w[span] - anchor[span]||^2`` in a client's loss.
 
     Parameters
@@ -82,7 +82,7 @@ class Prox:
         The part of the vector that is pulled; all trainable parameters if None.
     """
 
-    weight: float
+    weight: Weight
     anchor: Rowwise
     span: slice | None = None
 
@@ -118,6 +118,8 @@ class Descent:
         """Move the parameters; `gradient` is overwritten."""
         optimiser, parameters = self.optimiser, self.parameters
         gradient = [g.contiguous() for g in gradient]  # mixed layouts would be slow to add
+        if len({g.data_ptr() for g in gradient}) < len(gradient):  # parameters that are summed have one for all
+            gradient = [g.clone() for g in gradient]
         if optimiser.weight_decay:
             torch._foreach_add_(gradient, parameters, alpha=optimiser.weight_decay)
         for weight, inside, anchor in self.pulls:

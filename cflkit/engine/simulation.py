@@ -23,6 +23,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.module import _has_any_global_hook
 from tqdm import tqdm
 
 from cflkit import rng
@@ -43,6 +44,7 @@ from cflkit.models import Model, build
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 MOST_ROUNDS = 1_000_000  # all of them are drawn before the first
+WHOLE = (torch.int64, torch.int32, torch.uint8)  # numbers of clusters
 CPU_CHUNK = 32  # clients trained and held together on a CPU
 
 
@@ -194,7 +196,10 @@ class Simulation(Checked):
         method, federation = self.method, self.federation
         usual = str(torch.get_default_device())
         require(usual == "cpu", "torch's default device", usual, "cpu; device= says where models are trained")
-        ready = callable(getattr(method, "round", None)) and not isinstance(method, type)
+        require(not _has_any_global_hook(), "hooks on every module", True, "none, as fast paths call no modules")
+        require(str(self.checkpoint) != "", "checkpoint", self.checkpoint, "a folder, such as 'kept', or None")
+        ready = callable(getattr(method, "round", None)) and isinstance(getattr(method, "name", None), str)
+        ready = ready and not isinstance(method, type)
         require(ready, "method", method, "a method with its hyper-parameters, such as FedAvg()")
         told = self.executor is None or self.workers is not None
         require(told, "workers", None, "how many tasks the executor does at once")
@@ -205,7 +210,9 @@ class Simulation(Checked):
         given, self.model = self.model, self._build()
         self._resolve()
         self._try(isinstance(given, str))
-        self._network = fingerprint(self.model, federation.shape)
+        waves = torch.arange(2 * math.prod(federation.shape), dtype=torch.float64).sin().view(2, *federation.shape)
+        # a network of the user's may know pixels alone, as an embedding does
+        self._network = fingerprint(self.model, waves if isinstance(given, str) else self._few(self.model, 2))
         self.task = Task(
             self.model, federation.clients, federation.train.sizes, federation.classes, federation.shape, self.seed,
             self.local, federation.train.domains,
@@ -218,8 +225,8 @@ class Simulation(Checked):
         self.scorer, self.scoring = self._scoring()
         self.config = self._config(given)
         try:
-            json.dumps(self.config)
-        except TypeError as error:
+            json.dumps(self.config, allow_nan=False, sort_keys=True)
+        except (TypeError, ValueError) as error:
             line = f"what JSON can hold; {error}"
             require(False, f"{method.name}.config", self.config["method"], line)
 
@@ -331,7 +338,7 @@ class Simulation(Checked):
         if self.checkpoint is None:
             return self._run(None, after)
         config = self.config | {"images": contents(self.federation)}
-        kept = Checkpoint(Path(self.checkpoint), config, self._network, self.model.device)
+        kept = Checkpoint(Path(self.checkpoint).expanduser(), config, self._network, self.model.device)
         with kept.lock():
             return self._run(kept, after)
 
@@ -468,7 +475,8 @@ class Simulation(Checked):
         server, truth, n = history.server, self.federation.cluster, self.federation.clients
         after = self.method.assignment(server)
         if after is not None:
-            ok = isinstance(after, Tensor) and after.shape == (n,) and not after.is_floating_point()
+            ok = isinstance(after, Tensor) and after.shape == (n,) and after.dtype in WHOLE
+            ok = ok and int(after.min()) >= -1
             require(ok, f"{self.method.name}.assignment", after, f"integers ({n},), the cluster of each client")
             row["sizes"] = metrics.cluster_sizes(after)
             row["clusters"] = len(row["sizes"])
@@ -526,9 +534,11 @@ def simulate(method, federation: Federation | Sequence[Federation], *, rounds: i
     if isinstance(federation, Federation):
         return Simulation(method, federation, rounds=rounds, **settings).run()
     declared("federation", federation, Some[Federation])
-    clients = [step.clients for step in federation]
-    require(len(set(clients)) == 1, "clients of each time step", clients, "the same number")
+    sizes = [(step.clients, step.classes, step.shape) for step in federation]
+    require(len(set(sizes)) == 1, "clients, classes and shape of each time step", sizes, "the same")
+    declared("rounds", rounds := plain(rounds), Natural)
     history, folder = None, settings.pop("checkpoint", None)
+    declared("checkpoint", folder, str | Path | None)
     for t, now in enumerate(federation, 1):
         own = {"rounds": t * rounds, "start": history, "checkpoint": folder and Path(folder) / str(t)}
         history = Simulation(method if hasattr(method, "round") else method(now), now, **settings, **own).run()

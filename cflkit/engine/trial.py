@@ -8,6 +8,7 @@ weights, is refused in one line that quotes its cause.
 
 import contextlib
 import copy
+import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
@@ -66,10 +67,11 @@ def built(make: Callable[[], nn.Module], model_of: Callable[[Callable], Model]) 
         one, other = make(), make()
     require(isinstance(one, nn.Module), "model", make, "a name, or a function that makes a network")
     require(one is not other, "model", make, "a function that makes a new network whenever it is called")
-    lazy = [name for name, p in one.named_parameters() if nn.parameter.is_lazy(p)]
-    require(not lazy, "model", make, f"a network of known sizes, as is not {lazy[:1]}")
-    unreal = [name for name, p in one.named_parameters() if p.is_complex()]
-    require(not unreal, "model", make, f"a network of real numbers, as is not {unreal[:1]}")
+    tensors = (*one.named_parameters(), *one.named_buffers())
+    lazy = [name for name, t in tensors if nn.parameter.is_lazy(t) or t.is_meta]
+    require(not lazy, "model", make, f"a network of known sizes and numbers, as is not {lazy[:1]}")
+    unreal = [name for name, p in one.named_parameters() if not p.is_floating_point()]
+    require(not unreal, "model", make, f"a network of real floating-point numbers, as is not {unreal[:1]}")
     with quoting("model", make, "a network that can be copied (torch.nn.utils.parametrizations can)"):
         copy.deepcopy(one).to("meta")
     model = model_of(make)
@@ -99,16 +101,18 @@ def fits(model: Model, x: Tensor, classes: int) -> None:
     make, allowed = model.make, f"a network that maps images {tuple(x.shape[1:])} to {classes} logits"
     for mode in ("training", "evaluation"):
         with quoting("model", make, f"{allowed}, in {mode} too"):
+            others = random.getstate(), np.random.get_state()[2:]
             out, drew, images, weights = _outputs(model, x, mode == "training")
             again = _outputs(model, x, mode == "training")[0]
+            ours = others == (random.getstate(), np.random.get_state()[2:])
         what = f"{out.dtype}{list(out.shape)}" if isinstance(out, Tensor) else type(out).__name__
         ok = isinstance(out, Tensor) and out.shape == (len(x), classes) and out.dtype == model.dtype
         require(ok, "model", make, f"{allowed}; in {mode} it gives {what}, not {model.dtype}{[len(x), classes]}")
         require(images, "model", make, "a network that leaves the images it is given as they are")
         kept = weights or mode == "training"
         require(kept, "model", make, "a network that leaves its weights as they are in evaluation")
-        same = torch.allclose(out, again, equal_nan=True)
-        require(same, "model", make, f"a network that draws by PyTorch alone: one seed gave two results in {mode}")
+        same = ours and torch.allclose(out, again, equal_nan=True)
+        require(same, "model", make, f"a network that draws by PyTorch alone, one result a seed, in {mode} too")
         if mode == "training":
             model.draws = drew
         else:
@@ -166,10 +170,10 @@ def trains(model: Model, samples: Samples, pixels: Pixels, classes: int, optimis
         made, unused = zip(*(_plainly(model, *data[i], tried, i) for i in range(len(SIZES))), strict=True)
         with torch.no_grad():
             logits = model.fresh(0).eval()(data[0][0])
-            found = model.forward(model.init(0), data[0][0])
+            found = torch.stack([model.forward(model.init(0), data[0][0]) for _ in range(2)])
     line = f"a network whose loss depends on all that is trained, as it does not on {unused[0][:3]}"
     require(not unused[0], "model", make, line)
-    _need_alike(logits, found, "model", make, "a network that is always evaluated alike: logits are")
+    _need_alike(logits.expand_as(found), found, "model", make, "a network always evaluated alike: logits are")
     batches = [[np.arange(n)] * tried.epochs for n in SIZES]
     for trainer in reversed(trainers):  # the reference first: what it cannot do is no other one's fault
         name, value, line = "model", make, "a network that keeps nothing but weights between batches: training"
@@ -210,7 +214,7 @@ def _plainly(model: Model, x: Tensor, y: Tensor, optimiser: SGD, client: int) ->
 def _need_alike(wanted: Tensor, found: Tensor, name: str, value: object, line: str) -> None:
     bound = TOLERANCE[wanted.dtype]
     alike = torch.allclose(found, wanted, rtol=bound, atol=bound, equal_nan=True)
-    apart = (found - wanted).abs().nan_to_num(torch.inf).max() if wanted.numel() else 0
+    apart = (found - wanted).detach().abs().nan_to_num(torch.inf).max() if wanted.numel() else 0
     require(alike, name, value, f"{line} {float(apart):.2g} off PyTorch's")
 
 
