@@ -9,6 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from numpy.typing import ArrayLike
+from scipy.optimize import isotonic_regression
 
 from cflkit.checks import require
 
@@ -105,18 +106,10 @@ def name_ends(axes: Axes) -> None:
                       va="center", annotation_clip=False, arrowprops=arrow)  # fmt: skip
 
 
-def apart(ends: Sequence[float], gap: float) -> list[float]:
-    """Move sorted places the least needed, in blocks around their means, until neighbours are `gap` apart."""
-
-    def start(block: list[float]) -> float:
-        return float(np.mean(block)) - gap * (len(block) - 1) / 2
-
-    blocks: list[list[float]] = []
-    for end in ends:
-        blocks.append([end])
-        while len(blocks) > 1 and start(blocks[-1]) - start(blocks[-2]) < gap * len(blocks[-2]):
-            blocks[-2:] = [blocks[-2] + blocks[-1]]
-    return [start(block) + gap * i for block in blocks for i in range(len(block))]
+def apart(ends: Sequence[float], gap: float) -> np.ndarray:
+    """Move sorted places the least needed, in the sum of squares, until neighbours are `gap` apart."""
+    steps = gap * np.arange(len(ends))
+    return isotonic_regression(ends - steps).x + steps
 
 
 def palette() -> list[str]:
