@@ -10,7 +10,7 @@ import pytest
 
 from cflkit.workbook.claims import comparison, ledger, verdicts
 from cflkit.workbook.runs import protocols
-from cflkit.workbook.show import canvas
+from cflkit.workbook.show import plots
 
 
 @pytest.mark.parametrize("share", ["r20", "r100"])
@@ -76,5 +76,5 @@ def test_clients_stand_in_one_place_each_and_groups_in_a_row():
 
 def test_a_colour_belongs_to_one_method():
     seven = ("StoCFL", "IFCA", "FeSEM", "MD-ICFL", "LCFed", "FedCG", "FedAvg")
-    assert len({canvas.look(name)[0] for name in seven}) == 7
-    assert canvas.look("Sattler's CFL") == canvas.look("CFL") and canvas.look("Ditto")[0] == canvas.OTHER
+    assert len({plots.look(name)[0] for name in seven}) == 7
+    assert plots.look("Sattler's CFL") == plots.look("CFL") and plots.look("Ditto")[0] == plots.OTHER

@@ -17,6 +17,7 @@ import charts
 import drawings
 import evidence
 import jinja2
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pictures
@@ -53,10 +54,9 @@ def write(folder: Path = records.FOLDER, out: Path = OUT, benchmarks: Path = BEN
     pages = {f"{paper}_{kind}": (f"{kind}.md.jinja", paper) for kind in ("dots", "tables") for paper in CHAPTERS}
     rest = "common_tables", "shifts", "shifts_tables", "ledger", "performance", "status", "causes", "cite"
     pages |= {name: (f"{name}.md.jinja", "ours") for name in rest}
-    with results.unchanged():
-        places.write(out / "printed_numbers.csv", evidence.numbers_csv(ledger.coverage(folder)))
-        for name, (template, paper) in pages.items():
-            places.write(out / f"{name}.md", typeset(templates.get_template(template).render(paper=paper)))
+    places.write(out / "printed_numbers.csv", evidence.numbers_csv(ledger.coverage(folder)))
+    for name, (template, paper) in pages.items():
+        places.write(out / f"{name}.md", typeset(templates.get_template(template).render(paper=paper)))
     for path in notebooks.chapters():
         places.write(out / f"{path.stem}_time.md", status.told(path))
     for name, spec in drawings.diagrams().items():
@@ -99,6 +99,7 @@ def image(name: str, drawn: charts.Drawn, caption: str, out: Path) -> str:
         return f"{MISSING.capitalize()}.\n"
     figure, alt = drawn
     figure.savefig(pixels := io.BytesIO(), format="rgba", dpi=150)
+    plt.close(figure)
     size = [int(inches * 150) for inches in figure.get_size_inches()]
     with places.atomic_write(out / f"{name}.png") as part:
         whole = Image.frombytes("RGBA", size, pixels.getvalue()).convert("RGB")

@@ -118,8 +118,8 @@ def coverage(folder: Path = records.FOLDER) -> list[Coverage]:
            for entry in papers.matching(paper=out["paper"], **out["where"])}  # fmt: skip
     found = []
     for entry in papers.matching():
-        has, one = beside[id(entry)], {**entry, **entry["setting"]}
-        require(bool(has) or id(entry) in why, "printed number", one, "in a row of tables.yaml, or in its left_out")
+        has = beside[id(entry)]
+        require(bool(has) or id(entry) in why, "printed number", entry, "in a row of tables.yaml, or left_out")
         best = max(has, key=lambda row: (bool(row[1]) and not row[0], len(row[1])), default=(False, (), ""))
         early, values, because = bool(best[1]) and best[0], best[1], "" if has else why[id(entry)]
         state, firm = MEASURED if values else RUNNABLE if has else NOT_RUN, len(values) >= SEEDS and not early
@@ -138,9 +138,8 @@ def unlearnt(protocol: str, row: Row) -> bool:
 
 def totals(folder: Path = records.FOLDER) -> dict[str, int | float]:
     """How many printed numbers became what, as :class:`Coverage` says, and what all missing ``runs`` cost."""
-    with results.unchanged():
-        every = coverage(folder)
-        lacking = {(m.protocol, m.label, m.seed): m for name in tables() for m in missing(name, folder=folder)}
+    every = coverage(folder)
+    lacking = {(m.protocol, m.label, m.seed): m for name in tables() for m in missing(name, folder=folder)}
     states = [one.state for one in every]
     return {
         "printed": len(every), "measured": states.count(MEASURED), "runnable": states.count(RUNNABLE),
