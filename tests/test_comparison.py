@@ -8,7 +8,7 @@ import charts
 import front
 import pytest
 
-from cflkit.workbook.claims import comparison, ledger, verdicts
+from cflkit.workbook.claims import ledger, verdicts
 from cflkit.workbook.runs import protocols
 from cflkit.workbook.show import plots
 
@@ -23,8 +23,8 @@ def test_every_federation_has_its_methods(situation, share):
 
 def test_every_dose_of_a_shift_has_its_methods_and_nothing_else_differs():
     every, builds = ledger.tables(), []
-    for data, shift in product(comparison.DATA, comparison.SHIFTS):
-        for strength, name in comparison.doses(data, shift).items():
+    for data, shift in product(ledger.DATA, ledger.SHIFTS):
+        for strength, name in ledger.doses(data, shift).items():
             table, protocol = every[name], protocols.protocols()[every[name]["protocol"]]
             assert protocol["federation"] | {"shift": shift, "strength": strength} == protocol["federation"]
             assert {row["label"] for row in table["rows"].values()} == set(protocol["methods"])

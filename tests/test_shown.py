@@ -56,8 +56,9 @@ def test_a_table_without_rows_is_refused():
 
 
 def test_a_picture_is_a_png_whose_text_is_the_digest_of_all_it_shows():
-    picture = shown.Picture(plt.subplots()[0], [[0.25], [[0.5, 0.75]]])
-    assert not plt.get_fignums()  # pyplot would show an open figure again
+    figure, _ = plt.subplots()
+    picture = shown.Picture(figure, [[0.25], [[0.5, 0.75]]])
+    assert not plt.fignum_exists(figure.number)  # pyplot would show an open figure again
     assert picture._repr_png_().startswith(b"\x89PNG")
     assert repr(picture) == shown.digest([0.25, 0.5, 0.75])
     assert picture._repr_png_() == picture._repr_png_()

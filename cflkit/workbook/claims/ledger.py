@@ -13,7 +13,7 @@ from cflkit.workbook import places, strict
 from cflkit.workbook.claims import papers
 from cflkit.workbook.claims.measured import by_seed, measured, metric_of
 from cflkit.workbook.claims.schema import gate, left_out, protocols, tables
-from cflkit.workbook.claims.verdicts import SEEDS, set_up
+from cflkit.workbook.claims.verdicts import SEEDS, Gap, compare, set_up
 from cflkit.workbook.runs import records, results
 
 
@@ -148,3 +148,29 @@ def totals(folder: Path = records.FOLDER) -> dict[str, int | float]:
         "hours": sum(m.minutes for m in lacking.values()) / 60,
         "gpu_hours": sum(m.gpu_minutes for m in lacking.values()) / 60,
     }  # fmt: skip
+
+
+# ---------------------------------------------------------------------- the benchmark of shifts
+SHIFTS = {"rotation": "images turned", "renamed": "labels renamed", "concept": "some classes turned",
+          "shares": "uneven labels", "corruption": "images corrupted"}  # fmt: skip
+DATA = {"MNIST": "dose", "Fashion-MNIST": "dose-fashion"}  # how the names of their tables begin
+LATER = ("FLUX", "Ditto", "FedSoft", "FeSEM", "FedEM", "FedRC")  # rows of the second part, drawn apart
+TUNED = "FedAvg + fine-tuning"  # the row that all others are compared with
+
+
+def doses(data: str, shift: str) -> dict[float, str]:
+    """Names of the tables of a shift on a data set of `DATA`, by strength: "dose-rotation-02" has that of 0.2."""
+    begins = f"{DATA[data]}-{shift}-"
+    return {int(name[-2:]) / 10: name for name in sorted(tables()) if name.startswith(begins)}
+
+
+def leads(data: str, shift: str, folder: Path = records.FOLDER) -> dict[str, dict[float, Gap]]:
+    """Points ahead of it by row and strength of the tables, where all seeds have run."""
+    found: dict[str, dict[float, Gap]] = defaultdict(dict)
+    for strength, name in doses(data, shift).items():
+        table = tables()[name]
+        cells = {row.name: f"{table['protocol']}/{row.label}/{row.metric}" for row in rows(name, folder)}
+        for row in (name for name in cells if name != TUNED):
+            if (gap := compare(cells[row], cells[TUNED], folder)).n >= table["seeds"]:
+                found[row][strength] = gap
+    return found
