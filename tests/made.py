@@ -54,7 +54,7 @@ def record(folder, protocol, label, seed, device="cpu", date="2100-01-01", early
              "rounds": rows, "provenance": made}  # fmt: skip
     path = folder / protocol / f"{records.name(whole)}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(whole))
+    places.write(path, json.dumps(whole))
     return path
 
 

@@ -8,9 +8,9 @@ import charts
 import front
 import pytest
 
-from cflkit.workbook.claims import comparison, ledger, verdicts
+from cflkit.workbook.claims import ledger, verdicts
 from cflkit.workbook.runs import protocols
-from cflkit.workbook.show import canvas
+from cflkit.workbook.show import plots
 
 
 @pytest.mark.parametrize("share", ["r20", "r100"])
@@ -23,8 +23,8 @@ def test_every_federation_has_its_methods(situation, share):
 
 def test_every_dose_of_a_shift_has_its_methods_and_nothing_else_differs():
     every, builds = ledger.tables(), []
-    for data, shift in product(comparison.DATA, comparison.SHIFTS):
-        for strength, name in comparison.doses(data, shift).items():
+    for data, shift in product(ledger.DATA, ledger.SHIFTS):
+        for strength, name in ledger.doses(data, shift).items():
             table, protocol = every[name], protocols.protocols()[every[name]["protocol"]]
             assert protocol["federation"] | {"shift": shift, "strength": strength} == protocol["federation"]
             assert {row["label"] for row in table["rows"].values()} == set(protocol["methods"])
@@ -76,5 +76,5 @@ def test_clients_stand_in_one_place_each_and_groups_in_a_row():
 
 def test_a_colour_belongs_to_one_method():
     seven = ("StoCFL", "IFCA", "FeSEM", "MD-ICFL", "LCFed", "FedCG", "FedAvg")
-    assert len({canvas.look(name)[0] for name in seven}) == 7
-    assert canvas.look("Sattler's CFL") == canvas.look("CFL") and canvas.look("Ditto")[0] == canvas.OTHER
+    assert len({plots.look(name)[0] for name in seven}) == 7
+    assert plots.look("Sattler's CFL") == plots.look("CFL") and plots.look("Ditto")[0] == plots.OTHER

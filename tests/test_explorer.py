@@ -9,7 +9,7 @@ import pytest
 from cflkit.workbook import places
 from cflkit.workbook.claims import ledger
 from cflkit.workbook.runs import results
-from cflkit.workbook.show import canvas
+from cflkit.workbook.show import plots
 
 BOOK = places.ROOT / "_build" / "html"
 
@@ -40,7 +40,7 @@ def test_a_row_has_the_colour_of_the_figures():
     colours = dict(re.findall(r"--cfl-([a-z]+): (#[0-9a-f]{6})", css.partition("}")[0]))
     for rows in explorer.tables().values():
         for row in rows:
-            look = canvas.look(row.name) or (canvas.OTHER, "")
+            look = plots.look(row.name) or (plots.OTHER, "")
             assert colours[explorer.colour_of(row.name)] == look[0].lower()
 
 

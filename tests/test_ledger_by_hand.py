@@ -65,7 +65,7 @@ def seeds(folder, protocol, label, n, seconds=60, device="cpu", first=0, **final
         path = record(folder, protocol, label, seed, device=device, **final)
         whole = json.loads(path.read_text())
         whole["provenance"]["seconds"] = seconds
-        path.write_text(json.dumps(whole))
+        places.write(path, json.dumps(whole))
 
 
 # ---------------------------------------------------------------------- rows

@@ -14,7 +14,7 @@ from matplotlib.colors import to_hex, to_rgb
 from matplotlib.text import Text
 
 from cflkit.workbook import places
-from cflkit.workbook.show import canvas, plots
+from cflkit.workbook.show import plots, shown
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -40,10 +40,6 @@ def rng():
 
 EVERY_FIGURE = {
     "learning_curves": lambda: plots.learning_curves({"FedAvg": ([1, 2], [0.1, 0.2])}),
-    "embedding": lambda: plots.embedding(
-        dict.fromkeys("ab", rng().normal(size=(40, 2))), {"a": [*range(20)] * 2, "b": [0, 1] * 20}, [0, 1] * 20),
-    "cosine_matrices": lambda: plots.cosine_matrices({str(i): rng().random((3, 3)) for i in range(2)}),
-    "label_mix": lambda: plots.label_mix(rng().integers(0, 9, (6, 4)), clusters=[0, 1, 0, 1, 0, 1]),
     "image_grid": lambda: plots.image_grid(rng().random((15, 1, 4, 4)), list("abcdefghijklmno"), rows="rs"),
 }  # fmt: skip
 
@@ -90,8 +86,8 @@ def test_text_reads_on_its_ground(seen):
 
 
 def test_lines_stand_out_from_the_ground():
-    assert len(canvas.palette()) == 7
-    for colour in [*canvas.palette(), canvas.OTHER, *(colour for colour, _ in canvas.LOOKS.values())]:
+    assert len(plots.palette()) == 7
+    for colour in [*plots.palette(), plots.OTHER, *(colour for colour, _ in plots.LOOKS.values())]:
         assert contrast(colour, "white") >= 3, colour
         assert contrast(turned(colour), turned("white")) >= 3, colour
     assert to_hex(turned("white")) == PAGES[1]  # a figure's ground is the page's own
@@ -102,13 +98,13 @@ def test_a_method_has_one_colour_in_figures_and_drawings():
     light = dict(re.findall(r"--cfl-([a-z]+): (#[0-9a-f]{6})", css.partition("}")[0]))
     for name in ("StoCFL", "IFCA", "FeSEM", "MD-ICFL", "LCFed", "FedCG", "FedAvg", "CFL", "local", "PACFL", "FLUX",
                  "FedDrift", "FedSoft", "FedRC", "FedEM"):  # fmt: skip
-        colour, _ = canvas.look(name)
+        colour, _ = plots.look(name)
         assert light[name.lower().replace("-", "")] == colour.lower()
-    assert canvas.look("IFCA, K = 4") == canvas.look("IFCA") and canvas.look("λ = 0.5") is None
-    tuned, plain = canvas.look("FedAvg + fine-tuning"), canvas.look("FedAvg, K = 1")
-    assert tuned[0] == plain[0] and tuned[1] != plain[1] and canvas.look("FedDrift") != canvas.look("FedD")
+    assert plots.look("IFCA, K = 4") == plots.look("IFCA") and plots.look("λ = 0.5") is None
+    tuned, plain = plots.look("FedAvg + fine-tuning"), plots.look("FedAvg, K = 1")
+    assert tuned[0] == plain[0] and tuned[1] != plain[1] and plots.look("FedDrift") != plots.look("FedD")
     lines = plots.learning_curves({name: ([1, 2], [0, 1]) for name in ("IFCA", "IFCA, K = 2", "x")}).axes[0].lines
-    assert [line.get_color() for line in lines[:2]] == [canvas.look("IFCA")[0]] * 2
+    assert [line.get_color() for line in lines[:2]] == [plots.look("IFCA")[0]] * 2
     assert [line.get_linestyle() for line in lines] == ["-", "--", "-"]
 
 
@@ -128,7 +124,7 @@ def lab(colour, cones):
 
 
 def test_colours_of_methods_come_apart_in_every_kind_of_sight():
-    for a, b in combinations({colour for colour, _ in canvas.LOOKS.values()}, 2):
+    for a, b in combinations({colour for colour, _ in plots.LOOKS.values()}, 2):
         assert min(np.linalg.norm(lab(a, c) - lab(b, c)) for c in map(np.array, CONES)) >= 15, (a, b)
 
 
@@ -170,45 +166,11 @@ def test_names_of_close_curves_do_not_touch_keep_their_order_and_stay_within_the
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=12), st.floats(0.01, 0.2))
 def test_labels_move_apart_but_no_further_than_needed(ends, gap):
     ends = sorted(ends)
-    places = canvas.apart(ends, gap)
+    places = plots.apart(ends, gap)
     assert all(b - a >= gap - 1e-9 for a, b in pairwise(places))
     assert np.mean(places) == pytest.approx(np.mean(ends))
     if all(b - a >= gap for a, b in pairwise(ends)):
         assert places == pytest.approx(ends)
-
-
-def test_embedding_colours_clusters_by_their_first_client_and_marks_truth():
-    points, clusters = rng().normal(size=(6, 2)), [4, 4, 2, 2, 7, 2]
-    panels = {"T = 1": clusters, "T = 2": range(6)}
-    axes, other = plots.embedding({"T = 1": points, "T = 2": points[::-1]}, panels, [0, 1, 0, 1, 0, 1]).axes
-    assert [a.get_title(loc="left") for a in (axes, other)] == ["T = 1: 3 clusters", "T = 2: 6 clusters"]
-    (drawn,) = axes.collections
-    assert drawn.get_offsets().tolist() == points.tolist()
-    blue, red, green, *_ = map(to_hex, canvas.palette())
-    assert [*map(to_hex, drawn.get_facecolors())] == [blue, blue, red, red, green, red]
-    assert len({path.vertices.tobytes() for path in drawn.get_paths()}) == 2  # a shape for each true cluster
-
-
-def test_matrices_share_one_scale():
-    figure = plots.cosine_matrices({"labels": [[1, 0.2], [0.2, 1]], "rotation": [[1, -0.5], [-0.5, 1]]})
-    left, right, bar = figure.axes
-    assert left.collections[0].get_clim() == right.collections[0].get_clim() == (-0.5, 1)
-    np.testing.assert_array_equal(right.collections[0].get_array(), [[1, -0.5], [-0.5, 1]])
-    assert [left.get_title(loc="left"), right.get_title(loc="left")] == ["labels", "rotation"]
-    assert bar.get_ylabel() == "cosine similarity"
-
-
-def test_panels_without_a_neighbour_carry_the_labels():
-    axes = plots.cosine_matrices({str(i): np.eye(2) for i in range(5)}).axes[:5]
-    assert [a.get_xlabel() for a in axes] == ["", *["client"] * 4]
-    assert [a.get_ylabel() for a in axes] == ["client", "", "", "", "client"]
-
-
-def test_label_mix_shows_shares_sorted_by_cluster():
-    axes = plots.label_mix([[1, 3], [2, 2], [0, 0]], clusters=[1, 0, 0]).axes[0]
-    cells, borders = axes.collections
-    np.testing.assert_array_equal(cells.get_array(), [[0.5, 0.5], [0, 0], [0.25, 0.75]])
-    assert [path.vertices[0, 1] for path in borders.get_paths()] == [2]
 
 
 def test_image_grid_keeps_one_scale_for_all_images():
@@ -221,43 +183,30 @@ def test_image_grid_keeps_one_scale_for_all_images():
 
 
 def test_a_digest_sees_what_matters_and_nothing_else():
-    assert canvas.digest([0.0]) == "(1,) mean 0.000000 sha256 af5570f5a181"  # SHA-256 of the eight bytes of 0.0
-    assert canvas.digest([[1, 2], [3, 4]], decimals=2).startswith("(2, 2) mean 2.50 sha256 ")
+    assert shown.digest([0.0]) == "(1,) mean 0.000000 sha256 af5570f5a181"  # SHA-256 of the eight bytes of 0.0
+    assert shown.digest([[1, 2], [3, 4]], decimals=2).startswith("(2, 2) mean 2.50 sha256 ")
     values = rng().normal(size=(3, 4))
-    same = canvas.digest(values)
+    same = shown.digest(values)
     for alike in (values + 1e-13, pd.DataFrame(values), np.asfortranarray(values)):
-        assert canvas.digest(alike) == same
+        assert shown.digest(alike) == same
     for other in (values.T, values[::-1], values.reshape(4, 3), values + 1e-6):
-        assert canvas.digest(other) != same
-    assert canvas.digest([-0.0, -1e-9]) == canvas.digest([0.0, 0.0]) == canvas.digest(np.zeros(2, dtype=np.int8))
-    assert canvas.digest([1, np.nan]) == canvas.digest([1, -np.nan]) and "mean 1.0" in canvas.digest([1, np.nan])
-    assert "mean nan" in canvas.digest([np.nan])
+        assert shown.digest(other) != same
+    assert shown.digest([-0.0, -1e-9]) == shown.digest([0.0, 0.0]) == shown.digest(np.zeros(2, dtype=np.int8))
+    assert shown.digest([1, np.nan]) == shown.digest([1, -np.nan]) and "mean 1.0" in shown.digest([1, np.nan])
+    assert "mean nan" in shown.digest([np.nan])
     assert values[0, 0] == rng().normal(size=(3, 4))[0, 0]  # left as it was
 
 
 @pytest.mark.parametrize(
     "draw, line",
     [
-        (lambda: canvas.digest(["a"]), "array = ['a']: must be numbers"),
-        (lambda: plots.learning_curves({}), "frames = {}: must be a mapping from labels, with at least one entry"),
-        (lambda: plots.learning_curves([1, 2]), "frames = [1, 2]: must be a mapping from labels"),
-        (lambda: plots.learning_curves({"a": 5}), "frames['a'] = 5: must be a frame, or (x, y)"),
-        (lambda: plots.learning_curves({"a": ([1], [2], [3])}), "frames['a'] = ([1], [2], [3]): must be a frame"),
-        (lambda: plots.learning_curves({"a": ([1, 2], [1])}), "frames['a'][1].shape = (1,): must be (2,)"),
-        (lambda: plots.learning_curves({"a": ([], [])}), "frames['a'][0].shape = (0,): must be (n,)"),
-        (lambda: plots.learning_curves({"a": (["x"], [1])}), "frames['a'][0] = ['x']: must be numbers"),
-        (lambda: plots.learning_curves({"a": pd.DataFrame({"round": [1]})}), "column = 'accuracy': must be one of"),
-        (lambda: plots.learning_curves({"a": pd.DataFrame({"round": [1], "accuracy": [np.nan]})}),
-         "column = 'accuracy': must be scored in at least one round"),
-        (lambda: plots.embedding({"a": [[0, 0, 0]]}, {"a": [0]}, [0]), "points.shape = (1, 3): must be (n, 2)"),
-        (lambda: plots.embedding({"a": [[0, 0]]}, {"a": [0, 1]}, [0]), "clusters.shape = (2,): must be (1,)"),
-        (lambda: plots.embedding({"a": [[0, 0]]}, {"a": [0]}, [0, 1]), "truth.shape = (2,): must be (1,)"),
-        (lambda: plots.embedding({"a": [[0, 0]]}, {"b": [0]}, [0]), "points = ['a']: must be sets for the panels"),
-        (lambda: plots.embedding({}, {}, [0]), "clusters = {}: must be a mapping"),
-        (lambda: plots.cosine_matrices({}), "panels = {}: must be a mapping"),
-        (lambda: plots.cosine_matrices({"a": [1, 2]}), "panels['a'].shape = (2,): must be (n, m)"),
-        (lambda: plots.label_mix([1, 2]), "label_counts.shape = (2,): must be (n, m)"),
-        (lambda: plots.label_mix([[1, 2]], [0, 1]), "clusters.shape = (2,): must be (1,)"),
+        (lambda: plots.learning_curves({}), "frames = {}: must be at least one curve"),
+        (lambda: plots.learning_curves({"a": 5}), "frames, a: cannot unpack"),
+        (lambda: plots.learning_curves({"a": ([1], [2], [3])}), "frames, a: too many values"),
+        (lambda: plots.learning_curves({"a": ([1, 2], [1])}), "frames, a: All arrays must be of the same length"),
+        (lambda: plots.learning_curves({"a": ([], [])}), "frames, a: accuracy = None: must be scored"),
+        (lambda: plots.learning_curves({"a": (["x"], [1])}), "frames, a: could not convert string to float"),
+        (lambda: plots.learning_curves({"a": pd.DataFrame({"round": [1]})}), "frames, a: \"['accuracy'] not"),
         (lambda: plots.image_grid([1, 2], rows="a"), "images.shape = (2,): must be (n, H, W)"),
         (lambda: plots.image_grid(np.zeros((0, 8, 8)), rows="a"), "images.shape = (0, 8, 8): must be (n, H, W)"),
     ],
@@ -282,16 +231,16 @@ def test_curves_that_end_close_together_get_a_panel_for_each_method_and_an_axis_
     titles = ["IFCA", "FedAvg", "LCFed, listing", "λ", "a", "b"]
     assert [panel.get_title(loc="left") for panel in axes] == titles
     assert [t.get_text() for t in axes[2].get_legend().get_texts()] == ["listing", "weak"]
-    assert axes[0].lines[-1].get_color() == canvas.look("IFCA")[0] and len(axes[0].lines) == 9
+    assert axes[0].lines[-1].get_color() == plots.look("IFCA")[0] and len(axes[0].lines) == 9
     assert 70 < axes[0].get_ylim()[0] < 80 and 97 < axes[0].get_ylim()[1] < 100
 
 
 def test_a_panel_holds_more_curves_than_there_are_kinds_of_lines():
     frame = pd.DataFrame({"round": [0, 1, 2], "score": [0.0, 50, 90]})
-    count = len(canvas.DASHES) + 2
+    count = len(plots.DASHES) + 2
     panel, *_ = charts.families({f"MD-ICFL-2, K = {k}": frame for k in range(1, count + 1)}, "score").axes
     assert [t.get_text() for t in panel.get_legend().get_texts()] == [f"K = {k}" for k in range(1, count + 1)]
-    colour, marker = canvas.look("MD-ICFL-2")
+    colour, marker = plots.look("MD-ICFL-2")
     own = panel.lines[count:]  # in front of all curves in grey
     assert {line.get_color() for line in own} == {colour} and own[0].get_marker() == marker
     assert len({line.get_marker() for line in own}) == count

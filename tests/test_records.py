@@ -139,7 +139,7 @@ def changed(text, place, value):
         (lambda text: "{}", "part = 'format': must be there"),
         (lambda text: "[1, 2]", r"record = \[1, 2\]: must be a mapping"),
         (lambda text: changed(text, "clients", ...), "part = 'clients': must be there"),
-        (lambda text: text.replace('"accuracy": 0', '"accuracy": NaN, "x": 0', 1), "NaN stands where a number"),
+        (lambda text: text.replace('"accuracy": 0', '"accuracy": NaN, "x": 0', 1), "value = 'NaN': must be"),
         (lambda text: changed(text, "format", 3), "format = 3: must be 2; another version wrote this"),
         (lambda text: changed(text, "rounds", []), "index out of range"),
         (lambda text: changed(text, "final", {}), "final = {}: must be the last of the rounds"),

@@ -1,10 +1,11 @@
 """Outputs of the chapters: readers see them rounded, checks see every digit."""
 
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
 
-from cflkit.workbook.show import canvas, plots, shown
+from cflkit.workbook.show import shown
 
 
 def test_a_page_shows_rounded_numbers_and_the_check_sees_six_decimals():
@@ -55,9 +56,9 @@ def test_a_table_without_rows_is_refused():
 
 
 def test_a_picture_is_a_png_whose_text_is_the_digest_of_all_it_shows():
-    plots.use_style()
-    figure = plots.learning_curves({"a": ([0, 1], [0.25, 0.75])})
+    figure, _ = plt.subplots()
     picture = shown.Picture(figure, [[0.25], [[0.5, 0.75]]])
+    assert not plt.fignum_exists(figure.number)  # pyplot would show an open figure again
     assert picture._repr_png_().startswith(b"\x89PNG")
-    assert repr(picture) == canvas.digest([0.25, 0.5, 0.75])
+    assert repr(picture) == shown.digest([0.25, 0.5, 0.75])
     assert picture._repr_png_() == picture._repr_png_()

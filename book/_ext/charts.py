@@ -13,7 +13,7 @@ from matplotlib.ticker import MaxNLocator
 
 from cflkit.workbook.claims.ledger import Coverage, Row
 from cflkit.workbook.claims.verdicts import Gap
-from cflkit.workbook.show import canvas, plots
+from cflkit.workbook.show import plots
 
 # How a paper's number looks beside measured ones.
 PRINTED = {"marker": "D", "markersize": 8, "markerfacecolor": "none", "markeredgecolor": "#333333",
@@ -34,7 +34,6 @@ def grid(frame: pd.DataFrame, **how) -> Figure:
     facets = {"sharey": "row", "margin_titles": True}
     with plt.rc_context({"figure.constrained_layout.use": False}):  # seaborn sets a grid out by itself
         drawn = sns.relplot(frame.reset_index(drop=True), kind="line", height=2.2, facet_kws=facets, **how)
-    plt.close(drawn.figure)
     drawn.set_titles(col_template="{col_name}", row_template="")
     for name, row in zip(drawn.row_names, drawn.axes, strict=True):
         row[0].set_ylabel(name)
@@ -95,7 +94,7 @@ def thresholds(frame: pd.DataFrame) -> Drawn:
     shown = frame[frame.metric == "clusters"]
     if shown.empty:
         return None
-    figure, axes = canvas.subplots(figsize=(5, 3))
+    figure, axes = plt.subplots(figsize=(5, 3))
     sns.lineplot(shown, x="tau", y="value", hue="setting", style="setting", markers=True, dashes=False,
                  errorbar=None, legend="brief", ax=axes)  # fmt: skip
     axes.set(xlabel="threshold τ", ylabel="clusters", yscale="log")
@@ -114,20 +113,21 @@ def dots(title: str, rows: Sequence[Row], method: str) -> Drawn:
     """
     if not rows:
         return None
-    figure, axes = canvas.subplots(figsize=(5.2, 0.28 * len(rows) + 1.1))
+    figure, axes = plt.subplots(figsize=(5.2, 0.28 * len(rows) + 1.1))
     said = []
     for place, row in enumerate(rows):
         values = list(row.values.values())
-        colour, marker = canvas.look(row.name) or canvas.look(method)
+        colour, marker = plots.look(row.name) or plots.look(method)
         said.append(f"{row.name}: measured {np.mean(values):.2f}")
         if row.printed is not None:
             said[-1] += f", printed {row.printed:.2f}"
-            axes.plot([np.mean(values), row.printed], [place] * 2, "-", color=canvas.OTHER, linewidth=1, zorder=1)
+            axes.plot([np.mean(values), row.printed], [place] * 2, "-", color=plots.OTHER, linewidth=1, zorder=1)
             axes.plot(row.printed, place, **PRINTED)
         axes.plot(values, [place] * len(values), marker, color=colour, markersize=6, alpha=0.75)
     axes.set(yticks=range(len(rows)), yticklabels=[row.name for row in rows], xlabel="accuracy [%]")
     axes.set_ylim(len(rows) - 0.4, -0.6)
-    seed = canvas.dot("measured, each seed", *canvas.look(method), 36)
+    colour, marker = plots.look(method)
+    seed = Line2D([], [], color=colour, marker=marker, markersize=6, linestyle="none", label="measured, each seed")
     figure.legend(handles=[Line2D([], [], label="printed", **PRINTED), seed], loc="outside lower center", ncols=2)
     return figure, f"{title}. {'; '.join(said)}."
 
@@ -141,7 +141,6 @@ def doses(leads: Mapping[str, Mapping[str, Mapping[str, Mapping[float, Gap]]]]) 
         return None
     shifts = list(dict.fromkeys(shift for row in leads.values() for shift in row))
     figure = plt.figure(figsize=(9.6, 3.1 * len(leads)))
-    plt.close(figure)
     said, cells = [], (gaps for row in leads.values() for shift in row.values() for gaps in shift.values())
     top = 1.1 * max(5, *(gap.ends()[1] for gaps in cells for gap in gaps.values()))
     for part, (title, row) in zip(np.atleast_1d(figure.subfigures(len(leads))), leads.items(), strict=True):
@@ -153,7 +152,7 @@ def doses(leads: Mapping[str, Mapping[str, Mapping[str, Mapping[float, Gap]]]]) 
                 continue
             ax.axhline(0, color="#333333", linewidth=1)
             for number, (method, gaps) in enumerate(row[shift].items()):
-                colour, marker = canvas.look(method)
+                colour, marker = plots.look(method)
                 beside = 0.02 * (number - len(row[shift]) / 2)
                 ends = np.array([gap.ends() for gap in gaps.values()])
                 mean = [gap.mean for gap in gaps.values()]
@@ -181,11 +180,11 @@ def apart(numbers: Sequence[Coverage], chapters: Mapping[str, str]) -> Drawn:
     frame = pd.DataFrame(found, columns=["paper", "points"])
     near = f"{(frame.points.abs() <= 3).sum()} of {len(frame)} measured accuracies lie within 3 points of print"
     frame["points"] = frame.points.clip(-BEYOND, BEYOND)
-    figure, axes = canvas.subplots(figsize=(7.2, 3))
+    figure, axes = plt.subplots(figsize=(7.2, 3))
     names = [name for name in chapters.values() if name in set(frame.paper)]
     sns.histplot(frame, x="points", hue="paper", hue_order=names, multiple="stack", ax=axes, alpha=1,
                  binrange=(-BEYOND, BEYOND), binwidth=2, linewidth=0.5, edgecolor="white",
-                 palette=[canvas.look(name)[0] for name in names])  # fmt: skip
+                 palette=[plots.look(name)[0] for name in names])  # fmt: skip
     axes.axvline(0, color="#333333", linestyle=":", linewidth=1)
     axes.set(xlabel="measured minus printed [points]", ylabel="printed numbers")
     ends = f"−{BEYOND} and below", "−10", "0", "10", f"{BEYOND} and above"
@@ -205,13 +204,15 @@ def families(curves: Mapping[str, pd.DataFrame], y: str) -> Figure:
     for label in curves:  # is named by what stands before the last comma, unless others go on where it ends
         whole = any(other.startswith(f"{label}, ") for other in curves)
         groups.setdefault(label if whole else label.rpartition(", ")[0] or label, []).append(label)
-    figure, panels = canvas.panels(len(groups), 2.4)
-    for axes, (name, own) in zip(panels, groups.items(), strict=True):
+    frame = pd.DataFrame({"method": groups.keys()})
+    with plt.rc_context({"figure.constrained_layout.use": False}):  # seaborn sets a grid out by itself
+        panels = sns.FacetGrid(frame, col="method", col_wrap=min(len(groups), 4), height=2.4)
+    for axes, (name, own) in zip(panels.axes, groups.items(), strict=True):
         for line in means.values():
             axes.plot(line, "-", color=BEHIND, linewidth=1)
-        colour, first = canvas.look(own[0]) or (canvas.palette()[0], "o")
-        markers = [first, *canvas.MARKERS.replace(first, "")]
-        for label, marker, dash in zip(own, cycle(markers), cycle(canvas.DASHES), strict=False):
+        colour, first = plots.look(own[0]) or (plots.palette()[0], "o")
+        markers = [first, *plots.MARKERS.replace(first, "")]
+        for label, marker, dash in zip(own, cycle(markers), cycle(plots.DASHES), strict=False):
             axes.plot(means[label], linestyle=dash, color=colour, marker=marker, markersize=4,
                       label=label.rpartition(", ")[2])  # fmt: skip
         axes.set_title(name)
@@ -220,11 +221,10 @@ def families(curves: Mapping[str, pd.DataFrame], y: str) -> Figure:
                         frameon=True, edgecolor="none")  # fmt: skip
     ends = pd.concat(line[line.index > line.index.max() / 4] for line in means.values())
     margin = 0.05 * (ends.max() - ends.min())
-    for axes in panels:
-        axes.set_ylim(ends.min() - margin, ends.max() + margin)
-        axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
-    canvas.label_outer(panels, "round", y)
-    return figure
+    panels.set(ylim=(ends.min() - margin, ends.max() + margin))
+    panels.axes[0].xaxis.set_major_locator(MaxNLocator(4, integer=True))  # all share it
+    panels.set_axis_labels("round", y).tight_layout()
+    return panels.figure
 
 
 def learning(curves: Mapping[str, pd.DataFrame], y: str) -> Drawn:

@@ -38,7 +38,7 @@ def explained(paper: str, folder: Path) -> Iterator[list[str]]:
     for claim, verdict in sorted(every, key=lambda one: order.index(one[0].get("kind"))):
         runs = {(r["protocol"], f"{r['label']}-s{r['seed']}") for one in verdict.findings for r in one.runs}
         behind = [f"{of}: {', '.join(sorted(run for at, run in runs if at == of))}" for of in sorted(dict(runs))]
-        since = f"rule of {schema.since(claim)}"
+        since = f"rule of {claim['since']}"
         told = [verdict.reason, *(part(finding) for finding in verdict.findings), *behind, since]
         shown = "".join(f'<span class="cfl-line">{line}</span>' for line in told if line)
         says = f'<span id="claim-{claim["id"]}"></span>{quoted(claim)}'
@@ -85,7 +85,7 @@ def estimate(finding: Finding) -> str:
 
 def newer(folder: Path) -> tuple[int, int]:
     """Count claims whose rule is no older than a run that it judges, and all claims that runs judge."""
-    every = [(schema.since(claim).isoformat(), [run for finding in verdict.findings for run in finding.runs])
+    every = [(claim["since"].isoformat(), [run for finding in verdict.findings for run in finding.runs])
              for paper in CHAPTERS for claim, verdict in verdicts.verdicts(paper, folder)]  # fmt: skip
     dates = [min(run["provenance"]["date"] for run in runs) <= since for since, runs in every if runs]
     return sum(dates), len(dates)

@@ -18,7 +18,7 @@ from sphinx.util.docutils import SphinxDirective
 from cflkit.workbook import places
 from cflkit.workbook.claims import ledger, measured
 from cflkit.workbook.runs import records, results
-from cflkit.workbook.show import canvas
+from cflkit.workbook.show import plots
 
 FOLDER = Path("_static", "explorer")  # in the built book: a script for each table
 MEGABYTES = 4e-6  # of a number in single precision
@@ -27,9 +27,8 @@ SHOWN = 12  # rows of a table, until a reader asks for more
 
 def tables(folder: Path = records.FOLDER) -> dict[str, list[ledger.Row]]:
     """Rows that have runs, of every table of scores in percent, by the table's name."""
-    with results.unchanged():
-        found = {name: [row for row in ledger.rows(name, folder) if row.values]
-                 for name, spec in ledger.tables().items() if spec["metric"] not in results.PLAIN}  # fmt: skip
+    found = {name: [row for row in ledger.rows(name, folder) if row.values]
+             for name, spec in ledger.tables().items() if spec["metric"] not in results.PLAIN}  # fmt: skip
     return {name: rows for name, rows in found.items() if rows}
 
 
@@ -51,8 +50,8 @@ def data(name: str, rows: list[ledger.Row]) -> dict:
 
 def colour_of(row: str) -> str:
     """Name a row's colour as ``book.css`` does: that of the figures, which is grey for what has none of its own."""
-    mine = (canvas.look(row) or (canvas.OTHER, ""))[0]
-    return next(name for name, (own, _) in canvas.LOOKS.items() if own == mine).lower().replace("-", "")
+    mine = (plots.look(row) or (plots.OTHER, ""))[0]
+    return next(name for name, (own, _) in plots.LOOKS.items() if own == mine).lower().replace("-", "")
 
 
 def curve(run: dict, metric: str) -> dict:

@@ -17,6 +17,7 @@ import charts
 import drawings
 import evidence
 import jinja2
+import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pictures
@@ -28,7 +29,7 @@ from PIL import Image
 
 from cflkit.workbook import places, strict
 from cflkit.workbook.chapters import notebooks
-from cflkit.workbook.claims import comparison, ledger, papers, schema, verdicts
+from cflkit.workbook.claims import ledger, papers, schema, verdicts
 from cflkit.workbook.claims.ledger import Row
 from cflkit.workbook.claims.measured import by_seed, measured, number
 from cflkit.workbook.runs import protocols, records, results
@@ -53,10 +54,9 @@ def write(folder: Path = records.FOLDER, out: Path = OUT, benchmarks: Path = BEN
     pages = {f"{paper}_{kind}": (f"{kind}.md.jinja", paper) for kind in ("dots", "tables") for paper in CHAPTERS}
     rest = "common_tables", "shifts", "shifts_tables", "ledger", "performance", "status", "causes", "cite"
     pages |= {name: (f"{name}.md.jinja", "ours") for name in rest}
-    with results.unchanged():
-        places.write(out / "printed_numbers.csv", evidence.numbers_csv(ledger.coverage(folder)))
-        for name, (template, paper) in pages.items():
-            places.write(out / f"{name}.md", typeset(templates.get_template(template).render(paper=paper)))
+    places.write(out / "printed_numbers.csv", evidence.numbers_csv(ledger.coverage(folder)))
+    for name, (template, paper) in pages.items():
+        places.write(out / f"{name}.md", typeset(templates.get_template(template).render(paper=paper)))
     for path in notebooks.chapters():
         places.write(out / f"{path.stem}_time.md", status.told(path))
     for name, spec in drawings.diagrams().items():
@@ -82,7 +82,7 @@ def environment(folder: Path, out: Path, benchmarks: Path = BENCHMARKS) -> jinja
     templates.globals |= {
         "benchmarks": partial(measurements, folder=benchmarks), "chapters": CHAPTERS, "charts": charts,
         "citation": partial(strict.read, places.ROOT / "CITATION.cff"), "corrections": schema.corrections,
-        "dose_shifts": [comparison.SHIFTS[shift] for shift in TRIED], "left_out": schema.left_out,
+        "dose_shifts": [ledger.SHIFTS[shift] for shift in TRIED], "left_out": schema.left_out,
         "image": partial(image, out=out), "kinds": evidence.KINDS, "missing": MISSING, "printed": papers.printed,
     }  # fmt: skip
     return templates
@@ -99,6 +99,7 @@ def image(name: str, drawn: charts.Drawn, caption: str, out: Path) -> str:
         return f"{MISSING.capitalize()}.\n"
     figure, alt = drawn
     figure.savefig(pixels := io.BytesIO(), format="rgba", dpi=150)
+    plt.close(figure)
     size = [int(inches * 150) for inches in figure.get_size_inches()]
     with places.atomic_write(out / f"{name}.png") as part:
         whole = Image.frombytes("RGBA", size, pixels.getvalue()).convert("RGB")
@@ -359,16 +360,16 @@ def found_groups(folder: Path) -> Iterator[list]:
 def doses(folder: Path) -> dict[str, dict[str, dict]]:
     """Give the leads over fine-tuned FedAvg by row of the benchmark's picture, by shift and by method."""
     found: dict[str, dict[str, dict]] = {}
-    for data, (shift, title) in product(comparison.DATA, comparison.SHIFTS.items()):
-        for method, gaps in comparison.leads(data, shift, folder).items():
-            row = f"{data}, more methods" if method in comparison.LATER else data
+    for data, (shift, title) in product(ledger.DATA, ledger.SHIFTS.items()):
+        for method, gaps in ledger.leads(data, shift, folder).items():
+            row = f"{data}, more methods" if method in ledger.LATER else data
             found.setdefault(row, {}).setdefault(title, {})[method] = gaps
     return found
 
 
 def tried(data: str, folder: Path) -> Iterator[list[str]]:
     """Give the held-out accuracy of every setting that the benchmark has tried, in each shift and on the mean."""
-    begins = f"{comparison.DATA[data].replace('-', '_')}_tune"
+    begins = f"{ledger.DATA[data].replace('-', '_')}_tune"
     models = {row["label"]: row.get("model", "") for row in schema.tables()["dose-rotation-02"]["rows"].values()}
     for label, method in protocols.protocols()[f"{begins}_rotation"]["methods"].items():
         runs = [measured(f"{begins}_{shift}", label, folder) for shift in TRIED]
@@ -381,8 +382,8 @@ def tried(data: str, folder: Path) -> Iterator[list[str]]:
 
 def unrun(folder: Path) -> Iterator[list[str]]:
     """Count the benchmark's runs by data set and shift, and what the others cost."""
-    for data, (shift, title) in product(comparison.DATA, comparison.SHIFTS.items()):
-        if names := comparison.doses(data, shift).values():
+    for data, (shift, title) in product(ledger.DATA, ledger.SHIFTS.items()):
+        if names := ledger.doses(data, shift).values():
             lacking = [run for name in names for run in ledger.missing(name, folder=folder)]
             had = sum(len(ledger.recorded(name, folder=folder)) for name in names)
             hours = sum(run.minutes for run in lacking) / 60

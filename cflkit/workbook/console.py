@@ -225,15 +225,16 @@ def _sweep(points: list, out: Path, options) -> int:
 
 def _reproduce(options) -> int:
     places.need_book()
-    from cflkit.workbook.claims import reproduce
+    from cflkit.workbook.chapters import sweep
 
     for name, folder in {"out": options.out, "checkpoints": places.RUNS}.items():
         places.need_folder(name, folder)
-    runs = reproduce.lacking(options.table, options.seeds, options.out, device=options.device)
     alone = options.jobs in (None, 1) and not options.dask
+    points, minutes = sweep.of_table(options.table, options.seeds, options.out, options.device, progress=alone)
+    if not points:
+        print(f"{options.table} lacks no run")
     with pool.place(options.jobs or 1, options.dask):
-        failed = reproduce.reproduce(options.table, runs, options.budget, options.out, progress=alone)
-    return int(bool(failed))
+        return int(pool.report({str(point): point.task for point in points}, options.budget, minutes)[1] > 0)
 
 
 def _results(options) -> None:

@@ -2,14 +2,13 @@
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import MISSING
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from cflkit.checks import accepts, declared, known, parameters, require
+from cflkit.checks import accepts, declared, known, require
 
 
 class _Strict(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):
@@ -61,13 +60,3 @@ def at(*where: object) -> Iterator[None]:
         yield
     except (ValueError, TypeError, LookupError, OSError, RecursionError) as error:
         raise ValueError(f"{', '.join(map(str, where))}: {error}") from None
-
-
-def check(kind: type, given: Mapping) -> None:
-    """Refuse a mapping that `kind`, a checked dataclass, cannot be made of: unknown or missing keys, bad values."""
-    takes = parameters(kind)
-    for key in given:
-        known(takes, key, "key")
-    for name, (default, _) in takes.items():
-        require(name in given or default is not MISSING, name, None, "given")
-    kind(**given)

@@ -9,8 +9,7 @@ from cflkit.workbook.runs import results
 
 def lines(table: str, out: Path, form: str) -> Iterator[str]:
     """A table of the papers, row by row, and what it lacks; the whole ledger if `table` is empty."""
-    with results.unchanged():
-        yield from _of_table(table, out, form) if table else _of_all(out)
+    yield from _of_table(table, out, form) if table else _of_all(out)
 
 
 def _of_table(name: str, out: Path, form: str) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""One command with several values and seeds: every combination is run, side by side, none twice.
+"""Several runs by one command, none twice: every combination of values and seeds, or all that a table lacks.
 
 What was stopped or killed goes on when the same command is given again; two processes on one sweep share the work.
 """
@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from cflkit.checks import require
+from cflkit.engine.simulation import check_device
 from cflkit.workbook import places
 from cflkit.workbook.chapters import compare, notebooks, rerun
-from cflkit.workbook.runs import plans, pool, records, run
+from cflkit.workbook.claims import ledger
+from cflkit.workbook.runs import plans, pool, protocols, records, run
 
 Given = Mapping[str, Sequence[str]]  # the values of each parameter, as typed
 
@@ -59,6 +61,22 @@ def of_plans(
     for plan in made:
         plan.need_images()
     return points
+
+
+def of_table(
+    table: str, seeds: Sequence[int] | None, out: Path, device: str, progress: bool
+) -> tuple[list[Point], list[float]]:
+    """Make a point of every run that a table lacks, cheapest first, and give the minutes of a core of each."""
+    check_device(device)
+    lacking = ledger.missing(table, seeds, out)
+    how = {"out": out.resolve(), "checkpoints": places.RUNS.resolve(), "progress": progress}
+    made = [protocols.plan(one.protocol, one.label, one.seed, device=device) for one in lacking]
+    for plan in made:
+        plan.need_images()
+    for label, seed in ledger.recorded(table, None, out):
+        run.tidy(places.RUNS / ledger.tables()[table]["protocol"] / f"{label}-s{seed}")
+    points = [Point(plan.label, plan.seed, partial(run.run, plan, **how)) for plan in made]
+    return points, [one.minutes for one in lacking]
 
 
 def _combinations(given: Given) -> Iterator[tuple[str, dict[str, str]]]:

@@ -13,7 +13,7 @@ from cflkit.workbook import places, strict
 from cflkit.workbook.claims import papers
 from cflkit.workbook.claims.measured import by_seed, measured, metric_of
 from cflkit.workbook.claims.schema import gate, left_out, protocols, tables
-from cflkit.workbook.claims.verdicts import SEEDS, set_up
+from cflkit.workbook.claims.verdicts import SEEDS, Gap, compare, set_up
 from cflkit.workbook.runs import records, results
 
 
@@ -118,8 +118,8 @@ def coverage(folder: Path = records.FOLDER) -> list[Coverage]:
            for entry in papers.matching(paper=out["paper"], **out["where"])}  # fmt: skip
     found = []
     for entry in papers.matching():
-        has, one = beside[id(entry)], {**entry, **entry["setting"]}
-        require(bool(has) or id(entry) in why, "printed number", one, "in a row of tables.yaml, or in its left_out")
+        has = beside[id(entry)]
+        require(bool(has) or id(entry) in why, "printed number", entry, "in a row of tables.yaml, or left_out")
         best = max(has, key=lambda row: (bool(row[1]) and not row[0], len(row[1])), default=(False, (), ""))
         early, values, because = bool(best[1]) and best[0], best[1], "" if has else why[id(entry)]
         state, firm = MEASURED if values else RUNNABLE if has else NOT_RUN, len(values) >= SEEDS and not early
@@ -138,9 +138,8 @@ def unlearnt(protocol: str, row: Row) -> bool:
 
 def totals(folder: Path = records.FOLDER) -> dict[str, int | float]:
     """How many printed numbers became what, as :class:`Coverage` says, and what all missing ``runs`` cost."""
-    with results.unchanged():
-        every = coverage(folder)
-        lacking = {(m.protocol, m.label, m.seed): m for name in tables() for m in missing(name, folder=folder)}
+    every = coverage(folder)
+    lacking = {(m.protocol, m.label, m.seed): m for name in tables() for m in missing(name, folder=folder)}
     states = [one.state for one in every]
     return {
         "printed": len(every), "measured": states.count(MEASURED), "runnable": states.count(RUNNABLE),
@@ -149,3 +148,29 @@ def totals(folder: Path = records.FOLDER) -> dict[str, int | float]:
         "hours": sum(m.minutes for m in lacking.values()) / 60,
         "gpu_hours": sum(m.gpu_minutes for m in lacking.values()) / 60,
     }  # fmt: skip
+
+
+# ---------------------------------------------------------------------- the benchmark of shifts
+SHIFTS = {"rotation": "images turned", "renamed": "labels renamed", "concept": "some classes turned",
+          "shares": "uneven labels", "corruption": "images corrupted"}  # fmt: skip
+DATA = {"MNIST": "dose", "Fashion-MNIST": "dose-fashion"}  # how the names of their tables begin
+LATER = ("FLUX", "Ditto", "FedSoft", "FeSEM", "FedEM", "FedRC")  # rows of the second part, drawn apart
+TUNED = "FedAvg + fine-tuning"  # the row that all others are compared with
+
+
+def doses(data: str, shift: str) -> dict[float, str]:
+    """Names of the tables of a shift on a data set of `DATA`, by strength: "dose-rotation-02" has that of 0.2."""
+    begins = f"{DATA[data]}-{shift}-"
+    return {int(name[-2:]) / 10: name for name in sorted(tables()) if name.startswith(begins)}
+
+
+def leads(data: str, shift: str, folder: Path = records.FOLDER) -> dict[str, dict[float, Gap]]:
+    """Points ahead of it by row and strength of the tables, where all seeds have run."""
+    found: dict[str, dict[float, Gap]] = defaultdict(dict)
+    for strength, name in doses(data, shift).items():
+        table = tables()[name]
+        cells = {row.name: f"{table['protocol']}/{row.label}/{row.metric}" for row in rows(name, folder)}
+        for row in (name for name in cells if name != TUNED):
+            if (gap := compare(cells[row], cells[TUNED], folder)).n >= table["seeds"]:
+                found[row][strength] = gap
+    return found

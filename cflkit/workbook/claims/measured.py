@@ -55,11 +55,11 @@ def cell(name: str, folder: Path = records.FOLDER) -> Cell:
     known(schema.protocols()[protocol]["methods"], label, "label")
     known(results.METRICS, metric, "metric")
     seeds = schema.planned().get((protocol, label), inf)
-    return _cell(protocol, label, metric, folder, seeds, results.stamps(protocol, folder))
+    return _cell(protocol, label, metric, folder, seeds, results.stamp(protocol, folder))
 
 
 @cache
-def _cell(protocol: str, label: str, metric: str, folder: Path, seeds: float, stamps: tuple) -> Cell:
+def _cell(protocol: str, label: str, metric: str, folder: Path, seeds: float, stamp: int) -> Cell:
     runs = [run for run in measured(protocol, label, folder) if run["seed"] < seeds]
     values, gone = by_seed(runs, metric), {run["seed"] for run in runs if results.diverged(run)}
     return Cell(runs, values, gone, {seed: value for seed, value in values.items() if seed not in gone})

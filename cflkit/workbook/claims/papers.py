@@ -1,20 +1,13 @@
 """What the papers print, as ``book/papers/results.yaml`` has it."""
 
-
 from cflkit.checks import known, require
 from cflkit.workbook import places, strict
 
 
-def entries() -> list[dict]:
-    """All printed numbers, as ``book/papers/results.yaml`` lists them."""
-    return strict.read(places.PAPERS / "results.yaml")["entries"]
-
-
 @places.kept
-def _entries() -> tuple[list[tuple[dict, dict]], set[str]]:
-    """Every entry, as it is and with its setting's fields among its own; and all fields."""
-    both = [(entry, entry | entry["setting"]) for entry in entries()]
-    return both, {field for _, flat in both for field in flat}
+def entries() -> list[dict]:
+    """All printed numbers of ``book/papers/results.yaml``, with the fields of their settings among their own."""
+    return [entry | entry["setting"] for entry in strict.read(places.PAPERS / "results.yaml")["entries"]]
 
 
 def stated(**where) -> float | list[float]:
@@ -30,12 +23,13 @@ def stated(**where) -> float | list[float]:
 
 def matching(**where) -> list[dict]:
     """Entries that match, as for :func:`found`; perhaps none, and those printed as a dash too."""
-    some, fields = _entries()
+    some = entries()
     for field, wanted in where.items():
-        known(fields, field, "field")
+        if not any(field in entry for entry in entries()):
+            known({name for entry in entries() for name in entry}, field, "field")
         allowed = wanted if isinstance(wanted, list) else [wanted]
-        some = [both for both in some if both[1].get(field) in allowed]
-    return [entry for entry, _ in some]
+        some = [entry for entry in some if entry.get(field) in allowed]
+    return some
 
 
 def found(**where) -> list[dict]:
@@ -74,6 +68,6 @@ def printed_numbers(paper: str, what: dict | list) -> list[float]:
     for extreme in (word for word in (max, min) if word.__name__ in what):
         groups: dict = {}
         for entry in found(paper=paper, **what[extreme.__name__]):
-            groups.setdefault((entry | entry["setting"]).get(what.get("by")), []).append(entry["value"])
+            groups.setdefault(entry.get(what.get("by")), []).append(entry["value"])
         return [extreme(values) for values in groups.values()]
     return printed(paper=paper, **what)

@@ -128,6 +128,7 @@ def _claims() -> dict:
     _each(_check_gate, gates, "claims.yaml", "gates")
     for key in more:
         _each(_check_claim if key in CHAPTERS else partial(strict.entry, CORRECTION), data[key], "claims.yaml", key)
+    data |= {paper: [{"since": data["rules_since"]} | claim for claim in data[paper]] for paper in CHAPTERS}
     every = [claim for paper in CHAPTERS for claim in data[paper]]
     with strict.at("claims.yaml"):
         for name in [*data["gates"], *(split(cell)[0] for claim in every for cell in cells(claim))]:
@@ -165,11 +166,6 @@ def gate(protocol: str) -> dict:
     """What a protocol's claims lean on; nothing if they lean on nothing; raises as ``protocols``."""
     given = _claims()["gates"].get(protocol)
     return given if isinstance(given, Mapping) else {}
-
-
-def since(claim: Mapping) -> date:
-    """Since when a claim's rule is what it is."""
-    return claim.get("since", _claims()["rules_since"])
 
 
 def corrections() -> list[dict]:

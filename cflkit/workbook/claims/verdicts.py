@@ -113,11 +113,11 @@ def _pool(folder: Path, *names: str) -> _Pool:
               if (table["protocol"], table["metric"]) == (protocol, results.base(metric))]  # fmt: skip
     wanted = {"/".join(split(name)) for name in names}
     table = next((cells for cells in tables if wanted <= set(cells)), chain(*tables))
-    return _pooled(tuple(dict.fromkeys(table)), folder, results.stamps(protocol, folder))
+    return _pooled(tuple(dict.fromkeys(table)), folder, results.stamp(protocol, folder))
 
 
 @cache
-def _pooled(table: Sequence[str], folder: Path, stamps: tuple) -> _Pool:
+def _pooled(table: Sequence[str], folder: Path, stamp: int) -> _Pool:
     every = [cell(name, folder).steady for name in table]
     cells = sorted((one for one in every if _variance(one)[0] > 0), key=_variance)
     while len(cells) > 2 and _stands_out(cells[-1], *_variance(*cells[:-1])):
@@ -384,9 +384,8 @@ def _settled(what: str, part: Mapping, numbers: Mapping, folder: Path) -> Findin
 
 def verdicts(paper: str, folder: Path = records.FOLDER) -> list[tuple[dict, Verdict]]:
     """A paper's claims, each with its verdict; judged once, until a record changes."""
-    with results.unchanged():
-        stamps = tuple(results.stamps(protocol, folder) for protocol in schema.protocols())
-        return _verdicts(paper, folder, places.PAPERS, stamps)
+    stamps = tuple(results.stamp(protocol, folder) for protocol in schema.protocols())
+    return _verdicts(paper, folder, places.PAPERS, stamps)
 
 
 @cache

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import MISSING, asdict, dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
@@ -19,7 +19,7 @@ from cflkit.engine.sgd import SGD
 from cflkit.engine.simulation import Simulation
 from cflkit.methods import OracleClusters
 from cflkit.models import networks
-from cflkit.workbook import places, strict
+from cflkit.workbook import places
 from cflkit.workbook.runs import typed
 
 MADE = {("oracle", "cluster"), ("mdicfl", "truth"), ("mdicfl", "real")}  # from the federation, never typed
@@ -91,7 +91,11 @@ class Plan:
         require(ok, "validating", True, "given with validation_fraction, the share of the images to score on")
         methods.get(**self.method)
         for kind, given in ((BUILDERS[builder], fed), (SGD, self.local), (Setting, self.setting)):
-            strict.check(kind, given)
+            for key in given:
+                known(hints(kind), key, "key")
+            for name, (default, _) in parameters(kind).items():
+                require(name in given or default is not MISSING, name, None, "given")
+            kind(**given)
         return self
 
     def need_images(self) -> None:

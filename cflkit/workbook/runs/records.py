@@ -13,7 +13,7 @@ import platform
 import re
 import subprocess
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -100,7 +100,8 @@ def read(file: Path) -> dict:
     """Read a record, or a chapter's ``run.json``; one that is damaged, lacks a part or is misnamed is refused."""
     chapter, place = file.name == "run.json", f"{file.parent.name}/{file.name}"
     with strict.at(file if chapter else place):
-        record = json.loads(file.read_text("utf-8"), parse_constant=_no_number)
+        finite = partial(require, False, "value", allowed="a number")
+        record = json.loads(file.read_text("utf-8"), parse_constant=finite)
         require(isinstance(record, dict), "record", record, "a mapping")
         for part in OF_CHAPTER if chapter else PARTS:
             require(part in record, "part", part, "there")
@@ -110,10 +111,6 @@ def read(file: Path) -> dict:
             named = f"{record['protocol']}/{name(record)}"
             require(f"{named}.json" == place, place, named, "the name that its configuration gives it")
     return record
-
-
-def _no_number(text: str) -> None:
-    raise ValueError(f"{text} stands where a number should")
 
 
 # ---------------------------------------------------------------------- how a run came about

@@ -1,13 +1,11 @@
 """One table of results: a row for each run and metric, read once from the records under ``book/results``.
 
-Records are kept until a file changes; that each is sound is asked by a test over the folder. What cannot be read,
-or stands twice, is left out and named by :func:`problems`.
+Records are kept until one is written or deleted; that each is sound is asked by a test over the folder. What cannot
+be read, or stands twice, is left out and named by :func:`problems`.
 """
 
 import gc
 from collections import defaultdict
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -78,40 +76,20 @@ def fits(record: dict) -> bool:
     )
 
 
-# ---------------------------------------------------------------------- kept until a file changes
-_asked: dict[Path, tuple] | None = None
-
-
-@contextmanager
-def unchanged() -> Iterator[None]:
-    """Ask only once, inside, whether the files of a folder have changed; nor are records looked at as garbage."""
-    global _asked
-    before, _asked = _asked, {} if _asked is None else _asked
-    gc.disable()  # which takes seconds, and finds none
-    try:
-        yield
-    finally:
-        _asked = before
-        if before is None:
-            gc.enable()
-
-
-def stamps(protocol: str, folder: Path = records.FOLDER) -> tuple:
-    """What changes with the records of a protocol, to keep by what is computed from them."""
-    place, asked = folder / protocol, {} if _asked is None else _asked
-    if place not in asked:
-        states = ((file.name, file.lstat()) for file in place.glob("*.json"))
-        asked[place] = tuple(sorted((name, state.st_mtime_ns, state.st_size) for name, state in states))
-    return asked[place]
+# ---------------------------------------------------------------------- kept until a folder changes
+def stamp(protocol: str, folder: Path = records.FOLDER) -> int:
+    """What changes when a record of a protocol comes, goes or is replaced, to keep what is computed from them."""
+    place = folder / protocol
+    return place.stat().st_mtime_ns if place.is_dir() else 0
 
 
 @cache
-def _survey(protocol: str, folder: Path, stamps: tuple) -> tuple[list[dict], list[str]]:
+def _survey(protocol: str, folder: Path, stamp: int) -> tuple[list[dict], list[str]]:
     """Records of the present configuration, and a line for each file that is damaged or stands twice."""
     good, bad, same, dealt = [], [], defaultdict(list), defaultdict(list)
-    for name, *_ in stamps:
+    for file in sorted((folder / protocol).glob("*.json")):
         try:
-            record = records.read(folder / protocol / name)
+            record = records.read(file)
         except ValueError as error:
             bad.append(str(error))
             continue
@@ -125,12 +103,13 @@ def _survey(protocol: str, folder: Path, stamps: tuple) -> tuple[list[dict], lis
     for these, why in wrong:
         bad.append(f"{protocol}: {' and '.join(f'{records.name(one)}.json' for one in these)}: {why}")
     lost = {id(one) for these, _ in wrong for one in these}
+    gc.freeze()  # else records are searched for garbage again and again, which takes seconds
     return [record for record in good if id(record) not in lost], bad
 
 
 def runs(protocol: str, folder: Path = records.FOLDER) -> list[dict]:
     """The records of a protocol that count, in the order of their files."""
-    return _survey(protocol, folder, stamps(protocol, folder))[0]
+    return _survey(protocol, folder, stamp(protocol, folder))[0]
 
 
 def _protocols(folder: Path) -> list[str]:
@@ -139,7 +118,7 @@ def _protocols(folder: Path) -> list[str]:
 
 def problems(folder: Path = records.FOLDER) -> list[str]:
     """Say of each record that is left out which it is and why: damaged, or one of two of the same run."""
-    return [line for name in _protocols(folder) for line in _survey(name, folder, stamps(name, folder))[1]]
+    return [line for name in _protocols(folder) for line in _survey(name, folder, stamp(name, folder))[1]]
 
 
 def frame(folder: Path = records.FOLDER) -> "pd.DataFrame":

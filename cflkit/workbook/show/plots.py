@@ -1,8 +1,7 @@
 """The book's figures, in one packaged style; :class:`.shown.Picture` prints a digest beside each.
 
-Every function takes plain arrays or frames and returns the figure, closed in pyplot, so that a notebook shows
-it once, as the value of its cell. Hue alone tells nothing: lines carry their names, clusters their markers,
-and heat maps run from dark to light. Drawn twice, a figure saves to the same bytes.
+Every function takes plain arrays or frames and returns the figure. Hue alone tells nothing: lines carry their names
+and markers. Drawn twice, a figure saves to the same bytes.
 """
 
 from collections import Counter
@@ -16,9 +15,29 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import ArrayLike
+from scipy.optimize import isotonic_regression
 
 from cflkit.checks import require
-from cflkit.workbook.show import canvas
+from cflkit.workbook import strict
+
+MARKERS = "os^DvPXh<>"
+OTHER = "#767676"  # what has no colour of its own: 4.5:1 on white
+DASHES = ["-", "--", ":", "-."]  # of several curves of one method
+# A method's colour and marker in the whole book, by the start of its label. Any two are far apart, in
+# every kind of sight. Each has 3:1 on white, and on the dark page after the dark theme's filter (book.css,
+# which has the same colours for drawings). What has none is grey, with its name at the line.
+LOOKS = {
+    "StoCFL": ("#0072B2", "o"), "IFCA": ("#E74712", "s"), "FeSEM": ("#35A265", "^"), "MD-ICFL": ("#772D64", "D"),
+    "LCFed": ("#6D5024", "v"), "FedCG": ("#6B0FB6", "P"), "FedAvg": ("#000000", "X"), "global": ("#000000", "X"),
+    "FedAvg + fine-tuning": ("#000000", "*"), "FedAvg, fine-tuned": ("#000000", "*"),
+    "PACFL": ("#9E953F", "D"), "FLUX": ("#B50698", "h"), "FedDrift": ("#1E5D4A", "p"), "FedSoft": ("#8083F8", "<"),
+    "FedRC": ("#620603", ">"), "FedEM": ("#BF7BAA", "d"),
+    "CFL": (OTHER, "h"), "Sattler's CFL": (OTHER, "h"), "ClusteredFL": (OTHER, "h"), "local": (OTHER, "<"),
+    "NoFed": (OTHER, "<"), "training alone": (OTHER, "<"), "oracle": (OTHER, ">"), "true groups": (OTHER, ">"),
+    "FedProx": (OTHER, "p"), "Ditto": (OTHER, "*"), "FedPer": (OTHER, "H"), "FedFomo": (OTHER, "d"),
+    "FedGroup": (OTHER, "X"), "CGPFL": (OTHER, "D"), "FedSGD": (OTHER, "v"), "FedDist": (OTHER, "^"),
+    "FedDane": (OTHER, "s"), "FedCluster": (OTHER, "P"), "Robust": (OTHER, "h"), "SCAFFOLD": (OTHER, "o"),
+}  # fmt: skip
 
 
 def use_style() -> None:
@@ -37,116 +56,35 @@ def learning_curves(frames: Mapping, y: str = "accuracy", *, ylabel: str = "") -
     y, ylabel : str
         The column to draw, and its name on the axis (`y` itself if empty).
     """
-    canvas.named("frames", frames)
-    curves = {label: curve(f"frames[{label!r}]", frame, y) for label, frame in frames.items()}
-    figure, axes = canvas.subplots()
-    drawn = Counter()
-    for label, frame in curves.items():
+    require(len(frames) > 0, "frames", frames, "at least one curve")
+    figure, drawn = Figure(), Counter()
+    axes = figure.subplots()
+    for label, given in frames.items():
+        with strict.at("frames", label):
+            frame = curve(given, y)
         style = {"errorbar": "sd" if frame["round"].duplicated().any() else None}
-        if own := canvas.look(label):
+        if own := look(label):
             every = -(-frame["round"].nunique() // 8)
             style |= {"color": own[0], "marker": own[1], "markevery": every, "markersize": 4,
-                      "linestyle": canvas.DASHES[drawn[own] % len(canvas.DASHES)]}  # fmt: skip
+                      "linestyle": DASHES[drawn[own] % len(DASHES)]}  # fmt: skip
         drawn[own] += 1
         sns.lineplot(frame, x="round", y=y, err_kws={"linewidth": 0}, legend=False, ax=axes, **style)
         axes.lines[-1].set_label(label)
     axes.set(xlabel="round", ylabel=ylabel or y)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    canvas.name_ends(axes)
+    name_ends(axes)
     return figure
 
 
-def curve(name: str, frame: object, y: str) -> pd.DataFrame:
+def curve(frame: object, y: str) -> pd.DataFrame:
     """Read what :func:`learning_curves` takes for a curve: its rounds that were scored."""
     if not isinstance(frame, pd.DataFrame):
-        ok = isinstance(frame, tuple | list) and len(frame) == 2
-        require(ok, name, frame, "a frame, or (x, y)")
-        x = canvas.numbers(f"{name}[0]", frame[0], "n")
-        return pd.DataFrame({"round": x, y: canvas.numbers(f"{name}[1]", frame[1], len(x))})
+        x, values = frame
+        frame = pd.DataFrame({"round": x, y: values}, dtype=float)
     frame = frame.reset_index() if frame.index.name == "round" else frame
-    for column in ("round", y):
-        require(column in frame.columns, "column", column, "one of " + ", ".join(map(str, frame.columns)))
     known = frame[["round", y]].dropna()
-    require(len(known) > 0, "column", y, "scored in at least one round")
+    require(len(known) > 0, y, None, "scored in at least one round")
     return known
-
-
-def embedding(points: Mapping[str, ArrayLike], clusters: Mapping[str, ArrayLike], truth: ArrayLike) -> Figure:
-    """Scatter clients in the plane, a panel for each title, by found cluster and by true one (FeSEM, Figure 4).
-
-    Parameters
-    ----------
-    points : mapping of title to array_like, shape (N, 2)
-        The clients after PCA or t-SNE.
-    clusters : mapping of title to array_like of int, shape (N,)
-        Cluster of each client, shown by the colour, in the order of their first clients; from the eighth on grey.
-    truth : array_like of int, shape (N,)
-        True cluster of each client, shown by the marker.
-    """
-    canvas.named("clusters", clusters)
-    require(list(points) == list(clusters), "points", list(points), f"sets for the panels {list(clusters)}")
-    kinds = np.unique(truth).tolist()
-    markers = dict(zip(kinds, canvas.MARKERS, strict=False))
-    figure, grid = canvas.panels(len(clusters), 2.9)
-    for axes, (name, given) in zip(grid, clusters.items(), strict=True):
-        place = canvas.numbers("points", points[name], "n", 2)
-        found = pd.factorize(canvas.numbers("clusters", given, len(place)))[0]
-        own, wanted = canvas.palette(), canvas.numbers("truth", truth, len(place)).astype(int)
-        colours = {number: own[number] if number < len(own) else canvas.OTHER for number in set(found)}
-        sns.scatterplot(x=place[:, 0], y=place[:, 1], hue=found, style=wanted, palette=colours, markers=markers,
-                        s=canvas.AREA, alpha=0.9, linewidth=0, legend=False, ax=axes)  # fmt: skip
-        axes.set(title=f"{name}: {len(colours)} clusters", xticks=[], yticks=[])
-    canvas.label_outer(grid, "first component", "second component")
-    handles = [canvas.dot(f"true {kind}", "#333333", marker) for kind, marker in markers.items()]
-    figure.legend(handles=handles, loc="outside right upper", title="colour: found cluster")
-    return figure
-
-
-def cosine_matrices(panels: Mapping[str, ArrayLike]) -> Figure:
-    """Draw matrices (n, m) of cosines between clients side by side, under one scale (StoCFL, Figure 2)."""
-    canvas.named("panels", panels)
-    tables = {name: canvas.numbers(f"panels[{name!r}]", table, "n", "m") for name, table in panels.items()}
-    figure, grid = canvas.panels(len(panels), 2.6)
-    _heat(tables, grid, "cosine similarity", square=True)
-    canvas.label_outer(grid, "client", "client")
-    return figure
-
-
-def label_mix(label_counts: ArrayLike, clusters: ArrayLike | None = None) -> Figure:
-    """Draw each client's share of every label, clients as rows.
-
-    Parameters
-    ----------
-    label_counts : array_like, shape (N, C)
-        Number of images per client and class.
-    clusters : array_like of int, shape (N,), optional
-        Sorts the clients by cluster and draws a line between clusters.
-    """
-    counts = canvas.numbers("label_counts", label_counts, "n", "m")
-    order = np.zeros(len(counts)) if clusters is None else canvas.numbers("clusters", clusters, len(counts))
-    share = counts / np.maximum(counts.sum(1, keepdims=True), 1)
-    figure, (axes,) = canvas.panels(1, 3.4)
-    _heat({"": share[np.argsort(order, kind="stable")]}, [axes], "share of the client's images")
-    borders = np.flatnonzero(np.diff(np.sort(order))) + 1
-    axes.hlines(borders, 0, counts.shape[1], color="white", linewidth=1.5)
-    axes.set(xlabel="class", ylabel="client" if clusters is None else "client, by cluster")
-    if clusters is not None:
-        axes.set_yticks([])
-    return figure
-
-
-def _heat(tables: Mapping[str, np.ndarray], grid: Sequence[Axes], label: str, **options) -> None:
-    """Draw tables by title, under one scale, with one bar beside them."""
-    ends = {"vmin": min(map(np.nanmin, tables.values())), "vmax": max(map(np.nanmax, tables.values()))}
-    for axes, (title, table) in zip(grid, tables.items(), strict=True):
-        rows, columns = (-(-length // 6) for length in table.shape)  # six numbers or fewer on each axis
-        sns.heatmap(table, cmap="cividis", cbar=False, xticklabels=columns, yticklabels=rows, ax=axes,
-                    **ends, **options)  # fmt: skip
-        axes.set_title(title)
-        axes.tick_params(rotation=0)
-        axes.grid(False)
-    bar = grid[0].figure.colorbar(grid[0].collections[0], ax=grid, label=label, shrink=0.9)
-    bar.outline.set_visible(False)
 
 
 def image_grid(images: ArrayLike, titles: Sequence[str] = (), *, rows: Sequence[str]) -> Figure:
@@ -159,12 +97,13 @@ def image_grid(images: ArrayLike, titles: Sequence[str] = (), *, rows: Sequence[
     titles, rows : sequence of str
         One short line above each image, and the name of each row, for instance the cluster.
     """
-    pictures = canvas.numbers("images", images)
+    pictures = np.asarray(images, dtype=float)
     shaped = pictures.size and (pictures.ndim == 3 or (pictures.ndim == 4 and pictures.shape[1] == 1))
     require(shaped, "images.shape", pictures.shape, "(n, H, W) or (n, 1, H, W)")
     pictures = pictures.reshape(-1, *pictures.shape[-2:])
     height = -(-len(pictures) // 10)
-    figure, grid = canvas.subplots(height, 10, figsize=(6.9, (0.9 if len(titles) else 0.7) * height))
+    figure = Figure(figsize=(6.9, (0.9 if len(titles) else 0.7) * height))
+    grid = figure.subplots(height, 10, squeeze=False)
     for axes in grid.flat:
         axes.set(xticks=[], yticks=[])
         axes.spines[:].set_visible(False)
@@ -176,3 +115,34 @@ def image_grid(images: ArrayLike, titles: Sequence[str] = (), *, rows: Sequence[
     for axes, name in zip(grid[:, 0], rows, strict=False):
         axes.set_ylabel(name, rotation=0, ha="right", va="center")
     return figure
+
+
+def name_ends(axes: Axes) -> None:
+    """Write each line's label to the right of its last point, moved apart where labels would touch."""
+    low, high = axes.get_ylim()
+    height = axes.figure.get_figheight() * 72 * 0.8  # points, less what the axis below takes
+    lines = sorted(axes.lines, key=lambda line: line.get_ydata()[-1])
+    ends = [(line.get_ydata()[-1] - low) / (high - low) for line in lines]
+    places = apart(ends, 1.25 * plt.rcParams["font.size"] / height)
+    above = max(0, places[-1] - 1.15)  # higher ones would leave the figure
+    for at, line in zip(places, lines, strict=True):
+        arrow = {"arrowstyle": "-", "color": line.get_color(), "linestyle": line.get_linestyle(), "shrinkA": 1,
+                 "shrinkB": 0, "relpos": (0, 0.5)}  # fmt: skip
+        axes.annotate(line.get_label(), line.get_xydata()[-1], (1.06, at - above), textcoords="axes fraction",
+                      va="center", annotation_clip=False, arrowprops=arrow)  # fmt: skip
+
+
+def apart(ends: Sequence[float], gap: float) -> np.ndarray:
+    """Move sorted places the least needed, in the sum of squares, until neighbours are `gap` apart."""
+    steps = gap * np.arange(len(ends))
+    return isotonic_regression(ends - steps).x + steps
+
+
+def palette() -> list[str]:
+    """List the style's colours, each once."""
+    return list(dict.fromkeys(plt.rcParams["axes.prop_cycle"].by_key()["color"]))
+
+
+def look(label: str) -> tuple[str, str] | None:
+    """Give the colour and the marker of the longest method that a label starts with, None if there is none."""
+    return LOOKS.get(max((name for name in LOOKS if label.startswith(name)), key=len, default=""))
