@@ -247,7 +247,8 @@ def _results(options) -> None:
         from cflkit.workbook.chapters import accounts
 
         require(not options.name, "name", " ".join(options.name), "left out with --ledger")
-        return print(*accounts.lines(options.ledger, out, options.format), sep="\n")
+        table = options.ledger
+        return print(*(accounts.of_table(table, out, options.format) if table else accounts.of_all(out)), sep="\n")
     from cflkit.workbook.chapters import compare
 
     require(bool(options.name) or not options.delete, "name", "", "given, to delete anything")

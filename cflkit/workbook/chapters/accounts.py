@@ -7,12 +7,8 @@ from cflkit.workbook.claims import ledger, measured, verdicts
 from cflkit.workbook.runs import results
 
 
-def lines(table: str, out: Path, form: str) -> Iterator[str]:
-    """A table of the papers, row by row, and what it lacks; the whole ledger if `table` is empty."""
-    yield from _of_table(table, out, form) if table else _of_all(out)
-
-
-def _of_table(name: str, out: Path, form: str) -> Iterator[str]:
+def of_table(name: str, out: Path, form: str) -> Iterator[str]:
+    """A table of the papers, row by row, and what it lacks."""
     import pandas as pd
 
     from cflkit.workbook.chapters import compare
@@ -26,7 +22,8 @@ def _of_table(name: str, out: Path, form: str) -> Iterator[str]:
         yield f"missing: {m.label}, seed {m.seed}: {cost}"
 
 
-def _of_all(out: Path) -> Iterator[str]:
+def of_all(out: Path) -> Iterator[str]:
+    """The whole ledger: what every table lacks, every claim with its verdict, and the printed numbers."""
     for name in ledger.tables():
         lacking = ledger.missing(name, folder=out)
         hours, gpu = sum(m.minutes for m in lacking) / 60, sum(m.gpu_minutes for m in lacking)
