@@ -177,7 +177,7 @@ $(BROWSER): requirements-browser.txt $(STAMP)
 
 test-browser: $(BROWSER) book  ## every page in Chromium, light and dark, wide and narrow: barriers, errors, what is cut
 	@$(PYTEST) -n $(JOBS) -m browser tests/test_browser.py tests/test_playground.py tests/test_explorer.py \
-	    tests/test_slides.py
+	    tests/test_plans.py
 
 test-course: $(COURSE)  ## the course: solutions, planted mistakes, misbehaviour, leaks; ONLY=a1: that one's sources
 	@$(PYTEST) -n $(JOBS) --dist loadgroup -m course $(if $(ONLY),-k "$(ONLY)" tests/test_course.py,tests)
