@@ -44,6 +44,7 @@ help:  ## list the targets
 	@echo "usage: make TARGET [PYTHON=python3.11] [JOBS=2]"
 	@sed -n 's/^\([a-z-]*\):.*  ## \(.*\)/  \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-24s%s\n", $$1, $$2 }'
 
+# Compiled once, as it is installed: `FIXED` lets no later command keep what it compiles.
 env: $(STAMP)  ## create .venv and install everything into it
 
 $(STAMP): requirements.txt pyproject.toml
@@ -55,7 +56,7 @@ $(STAMP): requirements.txt pyproject.toml
 	@$(PY) -m pip install -q --disable-pip-version-check uv >/dev/null 2>&1 || true
 	@$(if $(TORCH_INDEX),$(PY) -m pip install -q --disable-pip-version-check --no-deps --index-url "$(TORCH_INDEX)" \
 	    $(shell sed -n 's/^\(torch\(vision\)\{0,1\}==.*\)/\1/p' requirements.txt))
-	@$(PY) -m uv pip install -q --python $(PY) -r requirements.txt 2>/dev/null \
+	@$(PY) -m uv pip install -q --compile-bytecode --python $(PY) -r requirements.txt 2>/dev/null \
 	    || $(PY) -m pip install -q --disable-pip-version-check -r requirements.txt
 	@$(PY) -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
@@ -124,7 +125,7 @@ transfers: env  ## how often each method makes the CPU and a GPU wait for each o
 
 $(COURSE): requirements-course.txt $(STAMP)
 	@echo "installing what the course needs (once)"
-	@$(PY) -m uv pip install -q --python $(PY) -r requirements.txt -r $< 2>/dev/null \
+	@$(PY) -m uv pip install -q --compile-bytecode --python $(PY) -r requirements.txt -r $< 2>/dev/null \
 	    || $(PY) -m pip install -q --disable-pip-version-check -r requirements.txt -r $<
 	@touch $@
 
@@ -176,7 +177,7 @@ $(BROWSER): requirements-browser.txt $(STAMP)
 
 test-browser: $(BROWSER) book  ## every page in Chromium, light and dark, wide and narrow: barriers, errors, what is cut
 	@$(PYTEST) -n $(JOBS) -m browser tests/test_browser.py tests/test_playground.py tests/test_explorer.py \
-	    tests/test_slides.py
+	    tests/test_plans.py
 
 test-course: $(COURSE)  ## the course: solutions, planted mistakes, misbehaviour, leaks; ONLY=a1: that one's sources
 	@$(PYTEST) -n $(JOBS) --dist loadgroup -m course $(if $(ONLY),-k "$(ONLY)" tests/test_course.py,tests)

@@ -1,4 +1,4 @@
-# What `cflkit.__getattr__` gives, for editors and type checkers; tests/test_stubs.py holds it to that.
+# What `cflkit.__getattr__` gives, for editors and type checkers; tests/test_layers.py holds it to that.
 from cflkit import methods as methods
 from cflkit import models as models
 from cflkit.data import builders as builders

@@ -70,7 +70,6 @@ OPTIONS = [
     ("rotated", {"client": 4}, r"option = 'client': must be one of .* \(the nearest is clients\)"),
     ("swapped", {"pairs": ((1, 2),)}, "pairs = .*: must be one for each of 4 degrees"),
     ("swapped", {"pairs": ((1, 1), (3, 4), (5, 6), (7, 8))}, "pairs = .*: must be two labels each, in 0..9"),
-    ("pathological", {"groups": ((0,), (10,), (1,), (2,))}, r"labels = \[10\]: must be in 0..9"),
     ("hybrid", {"images": [SMALL, pictures(classes=11)]}, r"classes = \[10, 11\]: must be the same .*"),
     ("hybrid", {"images": [SMALL, pictures(scale=16.0)]}, r"scale = \[16.0, 255.0\]: must be the same .*"),
     ("multi_source", {"shape": (2, 28, 28)}, r"shape = \(2, 28, 28\): must be \(C, H, W\) with C 1 or 3"),
@@ -153,7 +152,6 @@ CALLS = [
     (lambda: replace(part, pool=part.pool.to("meta")), "pool.device = 'meta': must be cpu; .*"),
     (lambda: replace(part, y=part.y.to("meta")), "y = .*: must be a vector of torch.int64 on the CPU"),
     (lambda: images.load(None), "name = None: must be a text or of type Path"),
-    (lambda: images.load("mnits"), r"name = 'mnits': must be one of .*, or that of a \.npz file in .*"),
     (lambda: images.load("digits", root=5), "root = 5: must be a text or of type Path or None"),
     (lambda: images.load("digits", classes=10), r"option of digits = 'classes': must be one of \(none\)"),
 ]  # fmt: skip

@@ -68,8 +68,6 @@ def test_what_does_not_go_together(name, values, said):
 def test_unknown_names_are_answered_with_the_known_ones(fed, settings_of_a_run):
     line = refused("method = 'fedavgg': must be one of .*", methods.get, "fedavgg")
     assert all(name in line for name in methods.METHODS)
-    refused("stocfl's parameter = 'taau': must be one of tau, lam, .*", methods.get, "stocfl", taau=1)
-    refused(r"local's parameter = 'mu': must be one of \(none\)", methods.get, "local", mu=1)
     for model, line in (("lenett", "name = 'lenett': must be one of .*"), (3, "model = 3: must be a text or a .*")):
         refused(line, Simulation, FedAvg(), fed, **settings_of_a_run | {"model": model})
 

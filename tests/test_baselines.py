@@ -4,24 +4,10 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+import tiny
 import torch
 import torch.nn.functional as F
-from tiny import (
-    average,
-    close,
-    federation,
-    gradient,
-    initial,
-    loss,
-    network,
-    one_layer,
-    refused,
-    run,
-    simulation,
-    train,
-    two_layer_gradient,
-    two_layers,
-)
+from tiny import average, close, federation, gradient, initial, loss, network, one_layer, run, simulation, train
 from torch import nn
 
 from cflkit import rng
@@ -160,13 +146,13 @@ def test_ifca_gradient_averaging_divides_by_all_sampled_clients():
 
 def test_ifca_weight_sharing_has_one_body_and_a_head_a_cluster():
     fed, method = federation(*FOUR), IFCA(k=3, share=True)
-    net = network(method, fed, model=two_layers)
+    net = network(method, fed, model=tiny.two_layers)
     models = np.random.default_rng(18).normal(size=(3, 12))
     models[:, :6] = models[0, :6]
     choice = [int(np.argmin([loss(one_layer(m), *c) for m in models])) for c in FOUR]
     assert sorted(set(choice)) == [0, 1]  # and nobody takes the third
     chosen = zip(choice, FOUR, strict=True)
-    trained = np.array([models[k] - 0.1 * two_layer_gradient(models[k], *c) for k, c in chosen])
+    trained = np.array([models[k] - 0.1 * tiny.two_layer_gradient(models[k], *c) for k, c in chosen])
     server = {"models": torch.tensor(models), "assign": torch.full((4,), -1)}
     found = method.round(server, torch.arange(4), net)
     assert found["assign"].tolist() == choice
@@ -262,7 +248,7 @@ def test_redrawn_first_models_that_both_have_enough_clients_at_once_are_the_dist
     "change, says", [({"k": 3}, "k = 3: must be 2 or 4"), ({"share": True}, "share = True: must be False")]
 )
 def test_first_models_are_redrawn_as_the_released_code_can(change, says):
-    refused(f"{says}.*", IFCA, **{"k": 4, "init": "redrawn"} | change)
+    tiny.refused(f"{says}.*", IFCA, **{"k": 4, "init": "redrawn"} | change)
 
 
 def test_ifca_serves_whom_it_never_met_by_training_loss():

@@ -19,15 +19,7 @@ from cflkit.engine.fast.plan import plan_of
 from cflkit.engine.memory import Memory
 from cflkit.engine.sgd import SGD
 from cflkit.methods import FedAvg, FedCG, graph_layers
-from cflkit.methods.graph_layers import (
-    DomainClassifier,
-    GraphLayer,
-    GraphNetwork,
-    adjacency,
-    euclidean,
-    hamming,
-    standardised,
-)
+from cflkit.methods.graph_layers import GraphLayer, GraphNetwork, adjacency, euclidean, hamming, standardised
 
 
 def convnet():
@@ -326,7 +318,7 @@ def test_the_student_takes_its_own_plain_steps(mixed, more):
     first, last = rig._start().server, rig.run().server
     graph, classifier = (f(rig.model, fed.shape) for f in (method.network, method.classifier))
     span = graph.span("student.")
-    student = DomainClassifier(fed.shape, 4, "local").double()
+    student = graph_layers.DomainClassifier(fed.shape, 4, "local").double()
     weights = list(student.parameters())
     nn.utils.vector_to_parameters(first["model"][span].clone(), weights)
     x = standardised(rig.site.data([0])[0][0])
@@ -482,7 +474,7 @@ def test_traffic_is_what_the_formula_says(mixed, gcn):
 
 @pytest.mark.parametrize("pool", ["local", "global"])
 def test_a_classifier_is_the_network_that_its_layers_say(float64, pool):
-    net, x = DomainClassifier((2, 5, 6), 3, pool), torch.randn(4, 2, 5, 6)
+    net, x = graph_layers.DomainClassifier((2, 5, 6), 3, pool), torch.randn(4, 2, 5, 6)
     close(net(x), nn.Sequential(*net.layers())(x))
     assert (plan_of(net, (2, 5, 6)) is not None) == (pool == "local")
 

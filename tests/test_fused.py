@@ -91,10 +91,9 @@ def test_what_has_no_kernels_goes_in_lock_step(fed, done):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", TOLERANCE)
-@pytest.mark.parametrize(
-    ("name", "shape"),
-    [("lenet", (1, 28, 28)), ("lenet", (3, 32, 32)), ("femnist_248", (1, 28, 28)), ("mlp200", (1, 28, 28))],
-)
+@pytest.mark.parametrize(("name", "shape"), [
+    ("lenet", (1, 28, 28)), ("lenet", (3, 32, 32)), ("femnist_248", (1, 28, 28)), ("mlp200", (1, 28, 28)),
+])  # fmt: skip
 def test_networks_of_the_papers(name, shape, dtype, done, monkeypatch):
     with_large_tiles = partial(programs.Tiles, m=64, n=64, k=256)  # fewer, as NumPy likes them
     monkeypatch.setattr(programs, "Tiles", with_large_tiles)

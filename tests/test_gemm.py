@@ -91,10 +91,9 @@ def test_who_made_the_processor(vendor, intel, tmp_path, monkeypatch):
     assert gemm._from_intel() == intel
 
 
-@pytest.mark.parametrize(
-    ("intel", "vectors", "fast"),
-    [(True, "AVX512", True), (True, "AVX2", True), (False, "AVX2", True), (False, "AVX512", False)],
-)
+@pytest.mark.parametrize(("intel", "vectors", "fast"), [
+    (True, "AVX512", True), (True, "AVX2", True), (False, "AVX2", True), (False, "AVX512", False),
+])  # fmt: skip
 def test_mkl_is_left_aside_only_where_it_leaves_half_a_vector_unused(intel, vectors, fast, monkeypatch):
     monkeypatch.setattr(torch.backends.mkl, "is_available", lambda: True)
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: vectors)

@@ -315,7 +315,6 @@ def test_absent_datasets_say_how_to_fetch_them_and_where_they_were_sought(tmp_pa
         images.load(str(tmp_path / "absent.npz"))
     for bad in (lambda: images.load("mnits"), lambda: images.fetch("mnits")):
         refused(bad, "name = 'mnits'", "mnist, ")
-    refused(lambda: images.load("digits", splits="all"), "option of digits = 'splits'")
 
 
 def cut(path, keep):

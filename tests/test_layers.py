@@ -1,10 +1,14 @@
-"""The library knows nothing of the book, and imports go downwards only: read off the import statements."""
+"""What imports what, and by which name: the library knows nothing of the book, and imports go downwards only."""
 
 import ast
 import re
+from importlib import import_module
 from pathlib import Path
 
 import pytest
+
+import cflkit
+from cflkit import methods
 
 ROOT = Path(__file__).resolve().parents[1]
 FILES = sorted((ROOT / "cflkit").rglob("*.py"))
@@ -84,16 +88,29 @@ def test_no_module_imports_itself_through_others():
         walk(name, [])
 
 
-@pytest.mark.parametrize(
-    ("name", "source", "line"),
-    [
-        ("cflkit.engine.rows", "from cflkit.methods import base", "imports cflkit.methods.base, which is not"),
-        ("cflkit.data.images", "import cflkit.models.flat", "imports cflkit.models.flat, which is not below it"),
-        ("cflkit.methods.ifca", "def f():\n    import cflkit.workbook.show.plots", "imports cflkit.workbook.show"),
-        ("cflkit.workbook.runs.pool", "from cflkit.workbook.claims import papers", "workbook.claims.papers, which"),
-        ("cflkit.workbook.places", "from cflkit.workbook.show import plots", "imports cflkit.workbook.show.plots"),
-        ("cflkit.engine.sgd", "import yaml", "cflkit.engine.sgd imports yaml, which is the workbook's"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "source", "line"), [
+    ("cflkit.engine.rows", "from cflkit.methods import base", "imports cflkit.methods.base, which is not"),
+    ("cflkit.data.images", "import cflkit.models.flat", "imports cflkit.models.flat, which is not below it"),
+    ("cflkit.methods.ifca", "def f():\n    import cflkit.workbook.show.plots", "imports cflkit.workbook.show"),
+    ("cflkit.workbook.runs.pool", "from cflkit.workbook.claims import papers", "workbook.claims.papers, which"),
+    ("cflkit.workbook.places", "from cflkit.workbook.show import plots", "imports cflkit.workbook.show.plots"),
+    ("cflkit.engine.sgd", "import yaml", "cflkit.engine.sgd imports yaml, which is the workbook's"),
+])  # fmt: skip
 def test_what_would_be_noticed(name, source, line):
     assert line in "".join(wrong(name, source))
+
+
+@pytest.mark.parametrize("package", [cflkit, methods], ids=lambda package: package.__name__)
+def test_a_stub_names_what_its_package_gives(package):
+    source = Path(package.__file__).with_suffix(".pyi").read_text()
+    named = {}
+    for node in ast.parse(source).body:
+        for alias in getattr(node, "names", ()):
+            named[alias.asname] = (node.module, alias.name)
+        if isinstance(node, ast.Assign):  # a name that is another one's
+            named[node.targets[0].id] = named.pop(node.value.id)
+    assert set(named) - {"Method"} == set(package.__all__) - {"METHODS", "get"}
+    for name, (module, own) in named.items():
+        home = import_module(module)
+        assert getattr(home, own, None) is getattr(package, name) or import_module(f"{module}.{own}")
+    assert (Path(cflkit.__file__).parent / "py.typed").exists()

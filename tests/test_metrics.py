@@ -20,7 +20,6 @@ def test_accuracy_by_hand():
     assert metrics.accuracy(CONFUSION) == 11 / 14
     both = metrics.accuracy([CONFUSION, np.eye(3)])
     np.testing.assert_array_equal(both, [11 / 14, 1.0])
-    assert math.isnan(metrics.accuracy(np.zeros((3, 3))))
 
 
 def test_accuracy_under_weighs_recall_by_the_clients_labels():
@@ -62,7 +61,8 @@ def test_nothing_to_divide_by_is_nan_without_a_word():
         warnings.simplefilter("error")
         found = [
             metrics.accuracy(empty), metrics.accuracy_under(empty, [1, 1]), metrics.macro_f1(empty),
-            metrics.summary([0.5], [0])["micro"], metrics.spread([4.0])["std"], metrics.entropy([0]),
+            metrics.summary([0.5], [0])["micro"], metrics.spread([4.0])["std"], metrics.entropy([0, 0]),
+            metrics.largest_share([0, 0]),
         ]  # fmt: skip
     assert all(math.isnan(value) for value in found)
 
@@ -77,7 +77,6 @@ def test_macro_f1_by_hand():
     assert metrics.macro_f1(CONFUSION) == pytest.approx((16 / 19 + 6 / 9) / 2)
     # a class that is only ever predicted counts, with F1 = 0
     assert metrics.macro_f1([[3, 1], [0, 0]]) == pytest.approx((6 / 7 + 0) / 2)
-    assert math.isnan(metrics.macro_f1(np.zeros((2, 2))))
 
 
 @given(confusions)
@@ -174,12 +173,10 @@ def test_domains_in_use():
     assert metrics.entropy([5, 5, 5, 5]) == pytest.approx(math.log(4))
     assert metrics.entropy([9, 0, 0]) == 0 and math.copysign(1, metrics.entropy([9, 0, 0])) == 1
     assert metrics.largest_share([1, 99]) == 0.99 and metrics.entropy([5]) == 0
-    assert math.isnan(metrics.entropy([0, 0])) and math.isnan(metrics.largest_share([0, 0]))
 
 
 def test_spread_is_over_a_sample():
     assert metrics.spread([1.0, 3.0]) == {"mean": 2.0, "std": pytest.approx(math.sqrt(2)), "n": 2}
-    assert math.isnan(metrics.spread([4.0])["std"])
 
 
 def test_paired_difference_by_hand():

@@ -240,10 +240,9 @@ def test_workers_share_the_chunks_and_answers_keep_the_order_of_the_clients(monk
     assert len(threads) == 2 and threading.get_ident() not in threads
 
 
-@pytest.mark.parametrize(
-    ("clients", "chunk", "sizes"),
-    [(0, 4, []), (4, 4, [4]), (5, 4, [2, 3]), (6, 4, [3, 3]), (6, 5, [3, 3]), (6, 1, [1] * 6)],
-)
+@pytest.mark.parametrize(("clients", "chunk", "sizes"), [
+    (0, 4, []), (4, 4, [4]), (5, 4, [2, 3]), (6, 4, [3, 3]), (6, 5, [3, 3]), (6, 1, [1] * 6),
+])  # fmt: skip
 def test_chunks_are_as_equal_as_can_be(clients, chunk, sizes):
     seen = []
     up = make(chunk).call(torch.arange(clients), lambda down, memory, data, local: seen.append(len(data)) or {})

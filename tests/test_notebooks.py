@@ -98,17 +98,14 @@ def test_a_good_notebook_passes_and_its_cells_are_counted(tmp_path, capsys):
     assert said == 2 * ["good.ipynb: 2 cells compared"] + ["4 cells compared in 2 notebooks"]
 
 
-@pytest.mark.parametrize(
-    "text, found",
-    [
-        ("With $\\tau=0.5$ and `lr=0.1`, Python 3.11, Section 4.2.2: [a](x1.5.md).", []),
-        ("A gain of 5.26 points, then −0.11.", ["5.26", "−0.11"]),
-        ("```python\nx = 1.5\n```\n\n$$\n1.5\n$$\n\n1.5", ["1.5"]),
-        ("One in 10 of 1,000 images; 95% of them, 32 units.\n\n::::{grid} 1 1 3 3\n:gutter: 2", []),
-        ("FedAvg is at 11%, others at 63 to 65% and 53 %.", ["11%", "63 to 65%", "53 %"]),
-        ("Of the clusters, 11 of 12 are true, or 90%.", ["11 of 12", "90%"]),
-    ],
-)
+@pytest.mark.parametrize("text, found", [
+    ("With $\\tau=0.5$ and `lr=0.1`, Python 3.11, Section 4.2.2: [a](x1.5.md).", []),
+    ("A gain of 5.26 points, then −0.11.", ["5.26", "−0.11"]),
+    ("```python\nx = 1.5\n```\n\n$$\n1.5\n$$\n\n1.5", ["1.5"]),
+    ("One in 10 of 1,000 images; 95% of them, 32 units.\n\n::::{grid} 1 1 3 3\n:gutter: 2", []),
+    ("FedAvg is at 11%, others at 63 to 65% and 53 %.", ["11%", "63 to 65%", "53 %"]),
+    ("Of the clusters, 11 of 12 are true, or 90%.", ["11 of 12", "90%"]),
+])  # fmt: skip
 def test_results_typed_in_prose_are_found(text, found):
     assert proof.typed(text) == found
 
@@ -151,44 +148,38 @@ def test_schema_reads_types_intervals_and_choices():
     assert whole.default == 1.0 and type(whole.default) is float
 
 
-@pytest.mark.parametrize(
-    ("source", "line"),
-    [
-        ("x: list = []  # a list", "type of x = 'list': must be one of int, float, bool, str"),
-        ("x: int = 1.5  # half", "x = 1.5: must be an integer"),
-        ("x: int = True  # not a number", "x = True: must be an integer"),
-        ("x: int = 5  # five [0, 4]", "x = 5: must be an integer, in [0, 4]"),
-        ("x: int = 5  # five [9, 4]", "interval = '[9, 4]': must be one that has numbers in it"),
-        ("x: int = 5  # five [0 4]", "help = 'five [0 4]': must be ended by [lo, hi], by {a, b}, or by words"),
-        ("x: str = 'a'  # a [0, 4]", "type = 'str': must be int or float, with an interval"),
-        ("x: int = y  # name", "the parameters cell, or a `# require:` line of it: name 'y' is not defined"),
-        ("x: int = 1", "parameter line"),
-        ("x: int | None = 1  # a", "parameter line"),
-        ("if True: x = 1", "parameter line"),
-        ("x: int = 3  # a\n# require: x % 2 == 0", "x = 3: must fulfil x % 2 == 0"),
-        ("x: int = 3  # a\n# require: y > 0", "a `# require:` line of it: name 'y' is not defined"),
-        ("x: int = 3  # a\n# require: x >", "a `# require:` line of it: invalid syntax"),
-        ("x: int = 1  # a\nx: int = 1  # a", "parameter = 'x': must be given once"),
-        ("# nothing", "parameters cell"),
-    ],
-)
+@pytest.mark.parametrize(("source", "line"), [
+    ("x: list = []  # a list", "type of x = 'list': must be one of int, float, bool, str"),
+    ("x: int = 1.5  # half", "x = 1.5: must be an integer"),
+    ("x: int = True  # not a number", "x = True: must be an integer"),
+    ("x: int = 5  # five [0, 4]", "x = 5: must be an integer, in [0, 4]"),
+    ("x: int = 5  # five [9, 4]", "interval = '[9, 4]': must be one that has numbers in it"),
+    ("x: int = 5  # five [0 4]", "help = 'five [0 4]': must be ended by [lo, hi], by {a, b}, or by words"),
+    ("x: str = 'a'  # a [0, 4]", "type = 'str': must be int or float, with an interval"),
+    ("x: int = y  # name", "the parameters cell, or a `# require:` line of it: name 'y' is not defined"),
+    ("x: int = 1", "parameter line"),
+    ("x: int | None = 1  # a", "parameter line"),
+    ("if True: x = 1", "parameter line"),
+    ("x: int = 3  # a\n# require: x % 2 == 0", "x = 3: must fulfil x % 2 == 0"),
+    ("x: int = 3  # a\n# require: y > 0", "a `# require:` line of it: name 'y' is not defined"),
+    ("x: int = 3  # a\n# require: x >", "a `# require:` line of it: invalid syntax"),
+    ("x: int = 1  # a\nx: int = 1  # a", "parameter = 'x': must be given once"),
+    ("# nothing", "parameters cell"),
+])  # fmt: skip
 def test_schema_refuses(source, line):
     with pytest.raises(ValueError) as refusal:
         parameters.read(source)
     assert line in str(refusal.value)
 
 
-@pytest.mark.parametrize(
-    ("name", "text", "value"),
-    [
-        ("tau", "-1", -1.0), ("tau", "1", 1.0), ("tau", "-1.01", None), ("tau", "nan", None), ("tau", "high", None),
-        ("tau", ".5", 0.5), ("tau", "1e400", None),
-        ("rounds", "1", 1), ("rounds", "0", None), ("rounds", "2.0", None), ("rounds", "1_0", None),
-        ("rate", "0", None), ("rate", "1e-3", 1e-3),
-        ("update", "chained", "chained"), ("update", "Chained", None), ("update", "'chained'", None),
-        ("bold", "True", True), ("bold", "false", False), ("bold", "0", None),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("name", "text", "value"), [
+    ("tau", "-1", -1.0), ("tau", "1", 1.0), ("tau", "-1.01", None), ("tau", "nan", None), ("tau", "high", None),
+    ("tau", ".5", 0.5), ("tau", "1e400", None),
+    ("rounds", "1", 1), ("rounds", "0", None), ("rounds", "2.0", None), ("rounds", "1_0", None),
+    ("rate", "0", None), ("rate", "1e-3", 1e-3),
+    ("update", "chained", "chained"), ("update", "Chained", None), ("update", "'chained'", None),
+    ("bold", "True", True), ("bold", "false", False), ("bold", "0", None),
+])  # fmt: skip
 def test_values_are_read_strictly(name, text, value):
     schema = parameters.read(PARAMETERS)
     if value is None:

@@ -12,58 +12,22 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import sklearn.cluster
+import tiny
 import torch
 from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.stats import trim_mean
 from sklearn.exceptions import ConvergenceWarning
-from tiny import (
-    average,
-    close,
-    federation,
-    gradient,
-    initial,
-    loss,
-    network,
-    refused,
-    rounds,
-    run,
-    simulation,
-    train,
-    two_layer_gradient,
-    two_layers,
-)
+from tiny import average, close, federation, gradient, initial, loss, network, rounds, run, simulation, train
 from torch import nn
 
-from cflkit import rng
+from cflkit import methods, rng
 from cflkit.data.federation import Federation
 from cflkit.engine.memory import Memory
 from cflkit.engine.network import Uploads
 from cflkit.engine.rows import Rows
 from cflkit.engine.sgd import SGD
-from cflkit.methods import (
-    CFL,
-    IFCA,
-    CGPFLLike,
-    Ditto,
-    FedAvg,
-    FedCG,
-    FedDANE,
-    FedDist,
-    FedFomo,
-    FedGroup,
-    FedPer,
-    FedProx,
-    FedSGD,
-    FeSEM,
-    LCFed,
-    LocalOnly,
-    OracleClusters,
-    Robust,
-    Scaffold,
-    StoCFL,
-    robust,
-)
+from cflkit.methods import CFL, IFCA, FedAvg, FedDANE, FedDist, FedFomo, FedGroup, FedPer, Robust, Scaffold, robust
 from cflkit.methods.cfl import bipartition, certified, cosines
 from cflkit.methods.fedgroup import edc
 from cflkit.methods.robust import central, trimmed_kmeans, trimmed_mean
@@ -135,7 +99,7 @@ def test_a_client_with_several_batches_divides_by_all_its_steps(uneven):
     x = simulation(Scaffold(), uneven, **MINIBATCH).task.init()[0]
     average_of = run(FedAvg("uniform"), uneven, **(MINIBATCH | {"rounds": 1, "participation": 1.0}))
     assert torch.equal(found[0]["model"], average_of.server["model"])  # all controls are 0 in round 1
-    rig = simulation(LocalOnly(), uneven, **(MINIBATCH | {"rounds": 1, "participation": 1.0}))
+    rig = simulation(methods.LocalOnly(), uneven, **(MINIBATCH | {"rounds": 1, "participation": 1.0}))
     trained = rig.run().memory
     for i, n in enumerate((2, 5, 13, 22)):
         steps = 2 * -(-n // 4)
@@ -160,7 +124,7 @@ def test_statistics_are_averaged_and_have_no_control(option):
 def test_scaffold_refuses_what_option_two_cannot_read():
     for settings, line in (({"momentum": 0.9}, "momentum = 0.9: must be 0 with option II"),
                            ({"epochs": 0}, "epochs = 0: must be 1 or more with option II")):  # fmt: skip
-        refused(re.escape(line), simulation, Scaffold(), tiny_fed(), local=SGD(0.1, **settings))
+        tiny.refused(re.escape(line), simulation, Scaffold(), tiny_fed(), local=SGD(0.1, **settings))
         simulation(Scaffold(option="I"), tiny_fed(), local=SGD(0.1, **settings))
     simulation(Scaffold(), tiny_fed(), local=SGD(0.1, epochs=0, steps=2))
 
@@ -204,7 +168,7 @@ def test_feddane_solves_on_a_second_set_of_as_many_clients_drawn_anew():
 # ------------------------------------------------------------------ FedPer
 @pytest.mark.parametrize("weights", ["n", "uniform"])
 def test_fedper_by_hand(weights):
-    how = THREE_STEPS | {"rounds": 3, "participation": 0.6, "model": two_layers}
+    how = THREE_STEPS | {"rounds": 3, "participation": 0.6, "model": tiny.two_layers}
     method = FedPer(weights=weights)
     rig = simulation(method, tiny_fed(), **how)
     start = rig.task.init()[0].numpy()
@@ -214,7 +178,7 @@ def test_fedper_by_hand(weights):
         for i in sampled.tolist():
             w = np.concatenate([phi, heads[i]])
             for _ in range(3):
-                w = w - 0.1 * two_layer_gradient(w, *CLIENTS[i])
+                w = w - 0.1 * tiny.two_layer_gradient(w, *CLIENTS[i])
             bodies.append(w[:6])
             heads[i] = w[6:]
         phi = average(bodies, [SIZES[i] for i in sampled] if weights == "n" else None)
@@ -425,7 +389,7 @@ def test_fedfomo_by_hand():
 
 def test_without_offers_fedfomo_is_local_only_on_what_is_not_held_out():
     how = {"local": SGD(0.1, epochs=3, batch_size=1), "rounds": 3, "participation": 0.6}
-    alone = run(LocalOnly(), federation(*(parts(i)[1] for i in range(N))), **how)
+    alone = run(methods.LocalOnly(), federation(*(parts(i)[1] for i in range(N))), **how)
     found = run(FedFomo(models=0), tiny_fed(), **how)
     met = [i for i in range(N) if alone.memory.get("personal", i) is not None]
     assert len(met) > 3
@@ -470,7 +434,8 @@ def test_fedfomo_offers_the_models_of_those_who_are_there():
     assert offers.sort(1).values.tolist() == [[4, 6], [1, 6], [1, 4]]
 
 
-ABOUT_MODELS = [Robust(k=2), LCFed(k=2, rank=3), LCFed(k=2, rank=None), FedCG(domains=2, clusters="kmeans")]
+ABOUT_MODELS = [Robust(k=2), *(methods.LCFed(k=2, rank=rank) for rank in (3, None)),
+                methods.FedCG(domains=2, clusters="kmeans")]
 
 
 @pytest.mark.parametrize("method", ABOUT_MODELS, ids=["robust", "lcfed", "lcfed full", "fedcg kmeans"])
@@ -669,7 +634,7 @@ def test_all_but_the_trimmed_share_may_seed(monkeypatch):
 
 
 # they cluster what a first training gives
-FIRST = [Robust(k=2), FedGroup(k=2, pretrain_epochs=9), FeSEM(k=2), LCFed(k=2, rank=2)]
+FIRST = [Robust(k=2), FedGroup(k=2, pretrain_epochs=9), methods.FeSEM(k=2), methods.LCFed(k=2, rank=2)]
 
 
 def test_robust_tells_models_apart_that_began_alike_in_single_precision():
@@ -708,16 +673,17 @@ P = 61_706  # of which the decision layer 850
 
 
 TRAFFIC = {  # down and up for each sampled client, before round 1 and for each newcomer: methods
-    (0, 0, 0, 0): [LocalOnly()],
-    (P, P, 0, 0): [FedAvg(), FedSGD(), FedProx(), Ditto(), OracleClusters((0, 1) * 5), FedDist(), CFL(),
-                   CFL(**ALWAYS), FedFomo(models=0), CGPFLLike(k=2)],  # no global pull, no global embedding to send
-    (P, P, 10 * P, 0): [FeSEM(), FedGroup(), Robust()],
+    (0, 0, 0, 0): [methods.LocalOnly()],
+    (P, P, 0, 0): [FedAvg(), methods.FedSGD(), methods.FedProx(), methods.Ditto(), FedDist(), CFL(), CFL(**ALWAYS),
+                   FedFomo(models=0), methods.OracleClusters((0, 1) * 5),
+                   methods.CGPFLLike(k=2)],  # no global pull, no global embedding to send
+    (P, P, 10 * P, 0): [methods.FeSEM(), FedGroup(), Robust()],
     (P, P, 2 * P, P): [FedGroup(k=2, pretrain=1)],
     (246_824, 61_707, 0, 0): [IFCA(k=4), IFCA(k=4, average="gradient")],
     (617_060, 61_707, 0, 0): [IFCA(k=10)],
     (64_256, 61_707, 0, 0): [IFCA(k=4, share=True)],
-    (123_412, 123_412, 0, P): [StoCFL(), StoCFL(members="sampled", merge="union_find")],
-    (3 * P, 123_412, 0, P): [StoCFL(global_update="chained")],  # the chain needs omega itself, besides the centre
+    (123_412, 123_412, 0, P): [methods.StoCFL(), methods.StoCFL(members="sampled", merge="union_find")],
+    (3 * P, 123_412, 0, P): [methods.StoCFL(global_update="chained")],  # the chain needs omega itself, too
     (123_412, 123_412, 0, 0): [Scaffold(), Scaffold(option="I"), FedDANE(second="same")],
     (185_118, 123_412, 0, 0): [FedDANE()],  # who solves is drawn anew and needs w too: w, then w and g
     (60_856, 60_856, 0, 0): [FedPer()],

@@ -25,20 +25,17 @@ def test_links_may_leave_the_book_but_nothing_is_fetched(tmp_path):
     assert site(tmp_path) == []
 
 
-@pytest.mark.parametrize(
-    "extra",
-    [
-        '<script src="https://cdn.example.org/x.js"></script>',
-        '<script src="//cdn.example.org/x.js"></script>',
-        '<link rel="stylesheet" href="https://cdn.example.org/x.css">',
-        '<link rel="preconnect" href="https://cdn.example.org">',
-        '<img src="http://cdn.example.org/x.png">',
-        '<style>@font-face { src: url("https://cdn.example.org/x.woff") }</style>',
-        '<p style="background: url(https://cdn.example.org/x.png)">x</p>',
-        '<script type="module">import x from "https://cdn.example.org/x.js"</script>',
-        '<script>s.src = "https://cdn.example.org/x.js"</script>',
-    ],
-)
+@pytest.mark.parametrize("extra", [
+    '<script src="https://cdn.example.org/x.js"></script>',
+    '<script src="//cdn.example.org/x.js"></script>',
+    '<link rel="stylesheet" href="https://cdn.example.org/x.css">',
+    '<link rel="preconnect" href="https://cdn.example.org">',
+    '<img src="http://cdn.example.org/x.png">',
+    '<style>@font-face { src: url("https://cdn.example.org/x.woff") }</style>',
+    '<p style="background: url(https://cdn.example.org/x.png)">x</p>',
+    '<script type="module">import x from "https://cdn.example.org/x.js"</script>',
+    '<script>s.src = "https://cdn.example.org/x.js"</script>',
+])  # fmt: skip
 def test_each_outside_request_is_found(tmp_path, extra):
     (line,) = site(tmp_path, extra)
     assert line.startswith("one.html: asks the network for ") and "//cdn.example.org" in line

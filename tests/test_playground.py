@@ -74,14 +74,11 @@ def test_ten_rounds_are_the_packages_whatever_the_skew(case, tmp_path):
 
 
 @needs_node
-@pytest.mark.parametrize(
-    ("method", "line", "broken"),
-    [
-        ("ifca", "(model) => net.loss(i, model)", "(model) => -net.loss(i, model)"),
-        ("fesem moving", "V.meanBy(trained, nearest, centres)", "V.meanBy(trained, at(assign, clients), centres)"),
-        ("stocfl", "if (!(most > tau))", "if (!(most > tau + 0.1))"),
-    ],
-)
+@pytest.mark.parametrize(("method", "line", "broken"), [
+    ("ifca", "(model) => net.loss(i, model)", "(model) => -net.loss(i, model)"),
+    ("fesem moving", "V.meanBy(trained, nearest, centres)", "V.meanBy(trained, at(assign, clients), centres)"),
+    ("stocfl", "if (!(most > tau))", "if (!(most > tau + 0.1))"),
+])  # fmt: skip
 def test_a_wrong_method_is_noticed(method, line, broken, tmp_path):
     scripts = shutil.copytree(exporter.STATIC, tmp_path / "scripts")
     source = (scripts / "methods.js").read_text("utf-8")

@@ -197,20 +197,17 @@ def test_a_digest_sees_what_matters_and_nothing_else():
     assert values[0, 0] == rng().normal(size=(3, 4))[0, 0]  # left as it was
 
 
-@pytest.mark.parametrize(
-    "draw, line",
-    [
-        (lambda: plots.learning_curves({}), "frames = {}: must be at least one curve"),
-        (lambda: plots.learning_curves({"a": 5}), "frames, a: cannot unpack"),
-        (lambda: plots.learning_curves({"a": ([1], [2], [3])}), "frames, a: too many values"),
-        (lambda: plots.learning_curves({"a": ([1, 2], [1])}), "frames, a: All arrays must be of the same length"),
-        (lambda: plots.learning_curves({"a": ([], [])}), "frames, a: accuracy = None: must be scored"),
-        (lambda: plots.learning_curves({"a": (["x"], [1])}), "frames, a: could not convert string to float"),
-        (lambda: plots.learning_curves({"a": pd.DataFrame({"round": [1]})}), "frames, a: \"['accuracy'] not"),
-        (lambda: plots.image_grid([1, 2], rows="a"), "images.shape = (2,): must be (n, H, W)"),
-        (lambda: plots.image_grid(np.zeros((0, 8, 8)), rows="a"), "images.shape = (0, 8, 8): must be (n, H, W)"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize("draw, line", [
+    (lambda: plots.learning_curves({}), "frames = {}: must be at least one curve"),
+    (lambda: plots.learning_curves({"a": 5}), "frames, a: cannot unpack"),
+    (lambda: plots.learning_curves({"a": ([1], [2], [3])}), "frames, a: too many values"),
+    (lambda: plots.learning_curves({"a": ([1, 2], [1])}), "frames, a: All arrays must be of the same length"),
+    (lambda: plots.learning_curves({"a": ([], [])}), "frames, a: accuracy = None: must be scored"),
+    (lambda: plots.learning_curves({"a": (["x"], [1])}), "frames, a: could not convert string to float"),
+    (lambda: plots.learning_curves({"a": pd.DataFrame({"round": [1]})}), "frames, a: \"['accuracy'] not"),
+    (lambda: plots.image_grid([1, 2], rows="a"), "images.shape = (2,): must be (n, H, W)"),
+    (lambda: plots.image_grid(np.zeros((0, 8, 8)), rows="a"), "images.shape = (0, 8, 8): must be (n, H, W)"),
+])  # fmt: skip
 def test_bad_input_is_one_line_that_names_the_argument(draw, line):
     with pytest.raises(ValueError) as refusal:
         draw()

@@ -131,24 +131,21 @@ def changed(text, place, value):
     return json.dumps(whole)
 
 
-@pytest.mark.parametrize(
-    "damage, told",
-    [
-        (lambda text: text[:650], "Unterminated string|Expecting"),
-        (lambda text: "", "Expecting value"),
-        (lambda text: "{}", "part = 'format': must be there"),
-        (lambda text: "[1, 2]", r"record = \[1, 2\]: must be a mapping"),
-        (lambda text: changed(text, "clients", ...), "part = 'clients': must be there"),
-        (lambda text: text.replace('"accuracy": 0', '"accuracy": NaN, "x": 0', 1), "value = 'NaN': must be"),
-        (lambda text: changed(text, "format", 3), "format = 3: must be 2; another version wrote this"),
-        (lambda text: changed(text, "rounds", []), "index out of range"),
-        (lambda text: changed(text, "final", {}), "final = {}: must be the last of the rounds"),
-        (lambda text: changed(text, "config/local/lr", 0.3), "must be the name that its configuration gives it"),
-        (lambda text: changed(text, "protocol", "other"), "must be the name that its configuration gives it"),
-        (lambda text: changed(text, "label", "other"), "must be the name that its configuration gives it"),
-        (lambda text: '{"a":' * 100_000, "recursion"),
-    ],
-)
+@pytest.mark.parametrize("damage, told", [
+    (lambda text: text[:650], "Unterminated string|Expecting"),
+    (lambda text: "", "Expecting value"),
+    (lambda text: "{}", "part = 'format': must be there"),
+    (lambda text: "[1, 2]", r"record = \[1, 2\]: must be a mapping"),
+    (lambda text: changed(text, "clients", ...), "part = 'clients': must be there"),
+    (lambda text: text.replace('"accuracy": 0', '"accuracy": NaN, "x": 0', 1), "value = 'NaN': must be"),
+    (lambda text: changed(text, "format", 3), "format = 3: must be 2; another version wrote this"),
+    (lambda text: changed(text, "rounds", []), "index out of range"),
+    (lambda text: changed(text, "final", {}), "final = {}: must be the last of the rounds"),
+    (lambda text: changed(text, "config/local/lr", 0.3), "must be the name that its configuration gives it"),
+    (lambda text: changed(text, "protocol", "other"), "must be the name that its configuration gives it"),
+    (lambda text: changed(text, "label", "other"), "must be the name that its configuration gives it"),
+    (lambda text: '{"a":' * 100_000, "recursion"),
+])  # fmt: skip
 def test_a_damaged_record_is_named(damage, told, finished, tmp_path, fed):
     run, history = finished
     file = records.write("toy", "stocfl", run, history, tmp_path)
@@ -158,35 +155,32 @@ def test_a_damaged_record_is_named(damage, told, finished, tmp_path, fed):
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize(
-    "place, value, told",
-    [
-        ("rounds/0/accuracy", 12.5, "accuracy of round 0 = 12.5: must be"),
-        ("rounds/0/own_accuracy_std", "0.5", "own_accuracy_std of round 0 = '0.5': must be"),
-        ("rounds/0/ari", 12, "ari of round 0 = 12: must be"),
-        ("rounds/0/nmi", [0.5], r"nmi of round 0 = \[0.5\]: must be"),
-        ("rounds/0/clusters", -4, "clusters of round 0 = -4: must be an integer"),
-        ("rounds/0/clusters", 2.5, "clusters of round 0 = 2.5: must be an integer"),
-        ("rounds/0/down", "12", "down of round 0 = '12': must be an integer"),
-        ("rounds/0/objective", "x", "objective of round 0 = 'x': must be"),
-        ("rounds/0/sizes", "x", "sizes of round 0 = 'x': must be a sequence"),
-        ("rounds/0/diverged", "no", "diverged of round 0 = 'no': must be True or False"),
-        ("rounds/0/round", 1, r"rounds = \[1, 1, 2, 3\]: must be each once"),
-        ("seed", 1, "seed = 1: must be the configuration's"),
-        ("config/dtype", None, "config's dtype = None: must be one of float32, float64"),
-        ("config/arrival", 3, "config's arrival = 3: must be a sequence"),
-        ("provenance/commit", 5, "provenance's commit = 5: must be a text or None"),
-        ("provenance/machine", {}, "processor = None: must be a text"),
-        ("provenance/date", "yesterday", "date = 'yesterday': must be a day"),
-        ("provenance/date", "2026-02-30", "day"),
-        ("provenance/seconds", -5, "provenance's seconds = -5: must be"),
-        ("final/accuracy", 0.123, "accuracy of the last round = 0.123: must be the mean of the clients'"),
-        ("clients/accuracy", 12.5, "clients' accuracy = 12.5: must be a sequence"),
-        ("clients/cluster", [0.5], r"clients' cluster = \[0.5\]: must be a sequence"),
-        ("clients/cluster", [0], "clients = .*'cluster': 1.*: must be lists of one length"),
-        ("clients", {}, "clients' accuracy = None: must be there, as the last round has it"),
-    ],
-)
+@pytest.mark.parametrize("place, value, told", [
+    ("rounds/0/accuracy", 12.5, "accuracy of round 0 = 12.5: must be"),
+    ("rounds/0/own_accuracy_std", "0.5", "own_accuracy_std of round 0 = '0.5': must be"),
+    ("rounds/0/ari", 12, "ari of round 0 = 12: must be"),
+    ("rounds/0/nmi", [0.5], r"nmi of round 0 = \[0.5\]: must be"),
+    ("rounds/0/clusters", -4, "clusters of round 0 = -4: must be an integer"),
+    ("rounds/0/clusters", 2.5, "clusters of round 0 = 2.5: must be an integer"),
+    ("rounds/0/down", "12", "down of round 0 = '12': must be an integer"),
+    ("rounds/0/objective", "x", "objective of round 0 = 'x': must be"),
+    ("rounds/0/sizes", "x", "sizes of round 0 = 'x': must be a sequence"),
+    ("rounds/0/diverged", "no", "diverged of round 0 = 'no': must be True or False"),
+    ("rounds/0/round", 1, r"rounds = \[1, 1, 2, 3\]: must be each once"),
+    ("seed", 1, "seed = 1: must be the configuration's"),
+    ("config/dtype", None, "config's dtype = None: must be one of float32, float64"),
+    ("config/arrival", 3, "config's arrival = 3: must be a sequence"),
+    ("provenance/commit", 5, "provenance's commit = 5: must be a text or None"),
+    ("provenance/machine", {}, "processor = None: must be a text"),
+    ("provenance/date", "yesterday", "date = 'yesterday': must be a day"),
+    ("provenance/date", "2026-02-30", "day"),
+    ("provenance/seconds", -5, "provenance's seconds = -5: must be"),
+    ("final/accuracy", 0.123, "accuracy of the last round = 0.123: must be the mean of the clients'"),
+    ("clients/accuracy", 12.5, "clients' accuracy = 12.5: must be a sequence"),
+    ("clients/cluster", [0.5], r"clients' cluster = \[0.5\]: must be a sequence"),
+    ("clients/cluster", [0], "clients = .*'cluster': 1.*: must be lists of one length"),
+    ("clients", {}, "clients' accuracy = None: must be there, as the last round has it"),
+])  # fmt: skip
 def test_a_record_that_no_run_leaves_is_noticed(place, value, told, finished, tmp_path):
     run, history = finished
     text = records.write("toy", "stocfl", run, history, tmp_path).read_text()

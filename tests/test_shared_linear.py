@@ -155,14 +155,10 @@ def test_auto_takes_it_where_it_pays():
     assert not isinstance(local(model, SGD(0.1, epochs=4), "auto").gradient(model.init(0), Chunk([9])), Factored)
 
 
-@pytest.mark.parametrize(
-    "method",
-    [
-        methods.FedAvg(), methods.FedProx(mu=0.1), methods.Ditto(), methods.IFCA(k=2), methods.StoCFL(tau=0.3),
-        methods.StoCFL(tau=0.3, global_update="chained", fingerprint="displacement", prox_centre="theta_start"),
-    ],
-    ids=lambda m: f"{m.name}-{getattr(m, 'global_update', '')}",
-)  # fmt: skip
+@pytest.mark.parametrize("method", [
+    methods.FedAvg(), methods.FedProx(mu=0.1), methods.Ditto(), methods.IFCA(k=2), methods.StoCFL(tau=0.3),
+    methods.StoCFL(tau=0.3, global_update="chained", fingerprint="displacement", prox_centre="theta_start"),
+], ids=lambda m: f"{m.name}-{getattr(m, 'global_update', '')}")  # fmt: skip
 def test_whole_runs_agree(method):
     fed = federation.rotated(images.load("digits"), clients=40)
     common = {"model": "mlp16", "local": SGD(0.1, epochs=3), "rounds": 3, "participation": 0.25, "progress": False}

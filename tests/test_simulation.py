@@ -1,6 +1,5 @@
 """Rounds: who takes part, what is recorded, and what may not change a result."""
 
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -10,23 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from cflkit import metrics
+from cflkit import methods, metrics
 from cflkit.engine.sgd import SGD
 from cflkit.engine.simulation import History, Simulation, fitting, schedule, simulate
-from cflkit.methods import (
-    IFCA,
-    CGPFLLike,
-    Ditto,
-    FedAvg,
-    FedDANE,
-    FedGroup,
-    FeSEM,
-    LCFed,
-    LocalOnly,
-    Robust,
-    Scaffold,
-    StoCFL,
-)
+from cflkit.methods import IFCA, CGPFLLike, Ditto, FedAvg, FedDANE, FedGroup, LCFed, LocalOnly, Scaffold, StoCFL
 from cflkit.models.flat import Model
 from cflkit.testing import promises
 
@@ -174,7 +160,7 @@ def test_other_data_on_a_client_that_is_not_sampled_changes_nothing(variant, fed
     assert bits(one.server) == bits(other.server) and remembered(one.memory) == remembered(other.memory)
 
 
-@pytest.mark.parametrize("method", [FeSEM(k=2), LCFed(k=2, rank=2), Robust(k=2)])
+@pytest.mark.parametrize("method", [methods.FeSEM(k=2), LCFed(k=2, rank=2), methods.Robust(k=2)])
 def test_whoever_asks_clients_before_they_arrive_is_refused(method, fed, settings_of_a_run):
     simulate(method, fed, **settings_of_a_run | {"rounds": 1}, arrival=torch.ones(12, dtype=torch.int64))
     arrival = torch.tensor([1] * 9 + [3] * 3)

@@ -66,18 +66,15 @@ def test_a_cell_that_varies_more_than_its_table_keeps_its_own_variance(toy):
     assert other.word == "open" and other.high - other.low > 100
 
 
-@pytest.mark.parametrize(
-    ("part", "word"),
-    [
-        ({"more": ["toy/a", "toy/b"]}, "held"), ({"more": ["toy/b", "toy/a"]}, "failed"),
-        ({"more": ["toy/a", "toy/b"], "by": 9.5}, "open"), ({"more": ["toy/a", "toy/b"], "by": 15}, "failed"),
-        ({"more": ["toy/b", "toy/a"], "by": -13}, "held"), ({"more": ["toy/b", "toy/a"], "by": -1}, "failed"),
-        ({"near": ["toy/a", "toy/b"], "within": 13}, "held"), ({"near": ["toy/a", "toy/b"], "within": 1}, "failed"),
-        ({"near": ["toy/a", "toy/b"], "within": 10}, "open"), ({"more": ["toy/a", 50]}, "held"),
-        ({"less": ["toy/a", 50]}, "failed"), ({"near": ["toy/b", "n"], "within": 4}, "held"),
-        ({"more": ["toy/a", ["toy/b", "toy/c"]]}, "held"), ({"more": ["toy/c", ["toy/b", "toy/a"]]}, "failed"),
-    ],
-)  # fmt: skip
+@pytest.mark.parametrize(("part", "word"), [
+    ({"more": ["toy/a", "toy/b"]}, "held"), ({"more": ["toy/b", "toy/a"]}, "failed"),
+    ({"more": ["toy/a", "toy/b"], "by": 9.5}, "open"), ({"more": ["toy/a", "toy/b"], "by": 15}, "failed"),
+    ({"more": ["toy/b", "toy/a"], "by": -13}, "held"), ({"more": ["toy/b", "toy/a"], "by": -1}, "failed"),
+    ({"near": ["toy/a", "toy/b"], "within": 13}, "held"), ({"near": ["toy/a", "toy/b"], "within": 1}, "failed"),
+    ({"near": ["toy/a", "toy/b"], "within": 10}, "open"), ({"more": ["toy/a", 50]}, "held"),
+    ({"less": ["toy/a", 50]}, "failed"), ({"near": ["toy/b", "n"], "within": 4}, "held"),
+    ({"more": ["toy/a", ["toy/b", "toy/c"]]}, "held"), ({"more": ["toy/c", ["toy/b", "toy/a"]]}, "failed"),
+])  # fmt: skip
 def test_each_rule(part, word, toy):
     (found,) = toy(a=A, b=B[::-1], c=C)({"p": part})
     assert found.word == word

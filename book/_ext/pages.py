@@ -5,7 +5,6 @@ each paper its claims with their verdicts, a figure of measured beside printed, 
 everything; and how fast the engine is. What has no record yet reads "not yet measured".
 """
 
-import io
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -25,6 +24,7 @@ import scores
 import status
 import steps
 from evidence import CHAPTERS
+from matplotlib.backends.backend_agg import FigureCanvasAgg
 from PIL import Image
 
 from cflkit.workbook import places, strict
@@ -98,11 +98,11 @@ def image(name: str, drawn: charts.Drawn, caption: str, out: Path) -> str:
     if drawn is None:
         return f"{MISSING.capitalize()}.\n"
     figure, alt = drawn
-    figure.savefig(pixels := io.BytesIO(), format="rgba", dpi=150)
+    figure.set_dpi(150)
+    (canvas := FigureCanvasAgg(figure)).draw()  # once: saving would draw twice, to set out and to paint
     plt.close(figure)
-    size = [int(inches * 150) for inches in figure.get_size_inches()]
     with places.atomic_write(out / f"{name}.png") as part:
-        whole = Image.frombytes("RGBA", size, pixels.getvalue()).convert("RGB")
+        whole = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
         whole.quantize(256).save(part, "PNG", dpi=(150, 150))  # half as large
     label = f"fig-{name.replace('_', '-')}"
     width = 105 * figure.get_figwidth()  # pixels that make the letters as high as those of the text

@@ -1,4 +1,4 @@
-# What this package makes of its files, for editors and type checkers; tests/test_stubs.py holds it to that.
+# What this package makes of its files, for editors and type checkers; tests/test_layers.py holds it to that.
 from cflkit.methods.base import Method as Method
 from cflkit.methods.cfl import CFL as CFL
 from cflkit.methods.cgpfl import CGPFLLike as CGPFLLike

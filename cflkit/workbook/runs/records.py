@@ -128,9 +128,8 @@ def code(method: object = None) -> str:
     return hashlib.blake2b(_library() + own, digest_size=6).hexdigest()
 
 
-def provenance(method: object = None) -> dict:
-    """Versions, commit (and whether code or protocols were changed since), machine and date of a run made now."""
-    import torch  # takes seconds, which readers of records need not wait
+def origin(method: object = None) -> dict:
+    """Versions, commit (and whether code or protocols were changed since) and date of what is made now."""
 
     def git(*what: str) -> str:
         command = ["git", "-C", str(places.ROOT), *what]
@@ -145,6 +144,14 @@ def provenance(method: object = None) -> dict:
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%d"), "commit": commit, "changed": changed, "code": code(method),
         "versions": {"cflkit": __version__, "python": platform.python_version(), **versions},
+    }  # fmt: skip
+
+
+def provenance(method: object = None) -> dict:
+    """What is true of anything made now, and the machine of a run (:func:`origin`)."""
+    import torch  # takes seconds, which readers of records need not wait
+
+    return origin(method) | {
         "machine": {"processor": _processor(), "cores": os.cpu_count(), "threads": torch.get_num_threads()},
     }  # fmt: skip
 
