@@ -20,7 +20,7 @@ SHOWN = ("numpy", "scipy", "scikit-learn", "matplotlib", "jupyter-book", "Sphinx
 
 def built() -> dict[str, str]:
     """Give the day of this build, its commit, and the versions that made it."""
-    now = records.origin()
+    now = records.provenance()
     versions = {"Python": now["versions"]["python"], "PyTorch": now["versions"]["torch"]}
     versions |= {name: metadata.version(name) for name in SHOWN}
     return {

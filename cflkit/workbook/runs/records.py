@@ -12,6 +12,7 @@ import os
 import platform
 import re
 import subprocess
+import sys
 from datetime import UTC, datetime
 from functools import cache, partial
 from importlib.metadata import version
@@ -128,8 +129,9 @@ def code(method: object = None) -> str:
     return hashlib.blake2b(_library() + own, digest_size=6).hexdigest()
 
 
-def origin(method: object = None) -> dict:
-    """Versions, commit (and whether code or protocols were changed since) and date of what is made now."""
+def provenance(method: object = None) -> dict:
+    """Versions, commit (and whether code or protocols were changed since), machine and date of what is made now."""
+    torch = sys.modules.get("torch")  # takes seconds to import; what was made without it has no threads
 
     def git(*what: str) -> str:
         command = ["git", "-C", str(places.ROOT), *what]
@@ -141,18 +143,11 @@ def origin(method: object = None) -> dict:
     except (OSError, subprocess.SubprocessError):
         commit, changed = None, None
     versions = {name: version(name) for name in ("torch", "numpy", "scikit-learn")}
+    threads = torch.get_num_threads() if torch else None
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%d"), "commit": commit, "changed": changed, "code": code(method),
         "versions": {"cflkit": __version__, "python": platform.python_version(), **versions},
-    }  # fmt: skip
-
-
-def provenance(method: object = None) -> dict:
-    """What is true of anything made now, and the machine of a run (:func:`origin`)."""
-    import torch  # takes seconds, which readers of records need not wait
-
-    return origin(method) | {
-        "machine": {"processor": _processor(), "cores": os.cpu_count(), "threads": torch.get_num_threads()},
+        "machine": {"processor": _processor(), "cores": os.cpu_count(), "threads": threads},
     }  # fmt: skip
 
 
