@@ -199,7 +199,9 @@ BRANCHED = """
                 def later(x):
                     return x  # a comment, and then
 
-                server = {"model": (later(server["model"]))}
+                server = {"model": (
+                    later(server["model"])
+                )}
             elif self.step > 1:
                 return one_for_all(self.step * server["model"], clients)
             return one_for_all(server["model"], clients)  # [x for x in y]
