@@ -5,7 +5,7 @@ const explorer = (() => {
   const root = document.querySelector(".ex"), find = (what) => root.querySelector(what), form = find("form");
   const runsAt = document.currentScript.dataset.runs, links = [...root.querySelectorAll(".ex-list a")];
   const named = (link) => link.hash.slice("#table-".length), loaded = new Map();
-  const DASHES = ["", "7 4", "2 3", "8 3 2 3"], LINE = 17; // as in the figures (canvas.DASHES); pixels between names
+  const DASHES = ["", "7 4", "2 3", "8 3 2 3"], LINE = 17; // as in the figures (plots.DASHES); pixels between names
   let chosen = null, marked, telling; // places of the rows that are drawn; the one that stands out
 
   const mean = (values) => values.reduce((a, b) => a + b, 0) / values.length;
