@@ -165,8 +165,9 @@ FILES = [
     ({"x": x[:, 0]}, {}, r".*: x.shape = \(5, 4\): must be \(n, H, W\) or \(n, H, W, 3\)"),
     ({"x": x[:0], "y": y[:0], "train": train[:0]}, {}, "own: x.shape = .*: must be .* n > 0"),
     ({"train": y}, {}, r".*: train = 'int64\[5\]': must be 5 booleans"),
-    ({"user": y[:3]}, {}, r".*: user = 'int64\[3\]': must be 5 integers"),
-    ({"cluster": y[:3]}, {}, r".*: cluster = 'int64\[3\]': must be 5 integers"),
+    ({"user": y[:3]}, {}, r".*: user = 'int64\[3\]': must be 5 integers below .*"),
+    ({"user": np.full(5, 2**63, np.uint64)}, {}, r".*: user = 'uint64\[5\]': must be 5 integers below .*"),
+    ({"cluster": y[:3]}, {}, r".*: cluster = 'int64\[3\]': must be 5 integers below .*"),
     ({"y": np.array([None] * 5)}, {}, ".*own.npz is damaged or cut short .*Object arrays.*: make it again"),
 ]  # fmt: skip
 

@@ -54,6 +54,7 @@ def test_samples_by_hand():
     s = samples(index=(2, 0, 2))
     assert len(s) == 2 and s.sizes.tolist() == [2, 1]
     assert [t.tolist() for t in s.rows(0)] == [[2, 0], [0, 1]]
+    assert [t.tolist() for t in s.rows(-1)] == [[2], [0]] and s.take([-1]).index.tolist() == [2]
     back = s.take([1, 0, 1])
     assert back.index.tolist() == [2, 2, 0, 2] and back.offset.tolist() == [0, 1, 3, 4]
     assert back.y.tolist() == [0, 0, 1, 0] and back.pool is s.pool

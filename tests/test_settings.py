@@ -91,7 +91,7 @@ def test_clusters_of_a_round_by_hand(four):
     assert "ari" not in tiny.run(told, unknown, rounds=1).final and "moved" not in tiny.run(Told(), four).final
 
 
-def test_whoever_asks_is_called_after_each_round(four, tmp_path):
+def test_whoever_asks_is_called_after_each_round(four, tmp_path, monkeypatch):
     """And may end the run there, which goes on from the round that was kept."""
     told, seen = Told(), []
     tiny.simulation(told, four, rounds=3).run(lambda history: seen.append(len(history.rounds)))
@@ -100,11 +100,12 @@ def test_whoever_asks_is_called_after_each_round(four, tmp_path):
     def stop(history):
         raise KeyboardInterrupt
 
-    run = tiny.simulation(Told(), four, rounds=3, checkpoint=tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    run = tiny.simulation(Told(), four, rounds=3, checkpoint="~/kept")
     with pytest.raises(KeyboardInterrupt):
         run.run(stop)
     told.seen.clear()
-    tiny.simulation(told, four, rounds=3, checkpoint=tmp_path).run()
+    tiny.simulation(told, four, rounds=3, checkpoint=tmp_path / "kept").run()
     assert [t for t, _ in told.seen] == [2, 3]
 
 

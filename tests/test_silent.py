@@ -459,7 +459,7 @@ def test_pixels_are_not_guessed(case):
     (LABELS.astype(float), "12 integers"), (np.eye(3)[LABELS], "12 integers"), (LABELS > 0, "12 integers"),
     (LABELS.astype(str), "12 integers"), (LABELS - 1, "labels in 0..1"), (LABELS[:5], "12 integers"),
     (LABELS * 0 - 1, "labels in 0..0"),
-    (torch.tensor(LABELS).double(), "12 integers"), (np.full(N, 2**63, np.uint64), "label 0")])  # fmt: skip
+    (torch.tensor(LABELS).double(), "12 integers"), (np.full(N, 2**63, np.uint64), "integers below")])  # fmt: skip
 def test_labels_are_not_guessed(y, words, tmp_path):
     line = str(refusal(images.of, BYTES, y))
     assert words in line and line.startswith("own: y = ")

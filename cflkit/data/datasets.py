@@ -274,9 +274,10 @@ def check_columns(arrays: Mapping[str, np.ndarray], n: int, name: str) -> None:
     """Require of the columns that are there that each has `n` values of its kind: none is rounded in silence."""
     for key in ("y", "train", "user", "cluster"):
         if key in arrays:
-            kinds, what = ("b", "booleans") if key == "train" else ("iu", "integers")
-            ok = arrays[key].shape == (n,) and arrays[key].dtype.kind in kinds
-            require(ok, f"{name}: {key}", f"{arrays[key].dtype}{list(arrays[key].shape)}", f"{n} {what}")
+            kinds, what = ("b", "booleans") if key == "train" else ("iu", "integers below 2**63")
+            values = arrays[key]
+            ok = values.shape == (n,) and values.dtype.kind in kinds and int(values.max(initial=0)) < 2**63
+            require(ok, f"{name}: {key}", f"{values.dtype}{list(values.shape)}", f"{n} {what}")
 
 
 def npz(path: Path, classes: int | None = None, scale: float | None = None) -> Columns:

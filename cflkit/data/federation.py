@@ -80,12 +80,13 @@ class Samples(Checked):
 
     def rows(self, i: int) -> tuple[Tensor, Tensor]:
         """Return ``(index, y)`` of set `i`."""
+        i = range(len(self))[i]  # which -1 is the last of
         part = slice(int(self.offset[i]), int(self.offset[i + 1]))
         return self.index[part], self.y[part]
 
     def take(self, sets: Sequence[int]) -> "Samples":
         """Return those sets, in that order, over the same pool."""
-        sets = torch.as_tensor(sets)
+        sets = torch.arange(len(self))[torch.as_tensor(sets)]
         sizes = self.sizes[sets]
         offset = torch.cat([torch.zeros(1, dtype=torch.int64), sizes.cumsum(0)])
         rows = torch.arange(int(offset[-1])) + (self.offset[sets] - offset[:-1]).repeat_interleave(sizes)
