@@ -313,8 +313,8 @@ def test_absent_datasets_say_how_to_fetch_them_and_where_they_were_sought(tmp_pa
     assert not (tmp_path / "nowhere").exists()
     with pytest.raises(FileNotFoundError, match="no such file"):
         images.load(str(tmp_path / "absent.npz"))
-    for bad in (lambda: images.load("mnits"), lambda: images.fetch("mnits")):
-        refused(bad, "name = 'mnits'", "mnist, ")
+    for call, more in ((images.load, ", or that of a .npz file in "), (images.fetch, "mnist, ")):
+        refused(partial(call, "mnits"), "name = 'mnits'", "mnist, ", more)
 
 
 def cut(path, keep):

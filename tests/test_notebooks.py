@@ -69,10 +69,7 @@ def retag(number, *tags):
 REFUSALS = {
     "cell 3: has execution count 3": lambda nb: nb.cells[2].update(execution_count=3),
     "cell 2: has execution count None": strip("outputs", "execution_count"),
-    "cell 3: is empty": lambda nb: nb.cells[2].update(source=" "),
     "cell 3: holds output on stderr": output("stream", name="stderr", text="careful\n"),
-    "cell 3: holds an error (KeyError)": output("error", ename="KeyError", evalue="k", traceback=[]),
-    "cell 3: holds a widget": output("display_data", {proof.WIDGET + "-view+json": {}, "text/plain": "x"}),
     "notebook: holds widgets metadata": lambda nb: nb.metadata.update(widgets={}),
     "notebook: holds papermill metadata": lambda nb: nb.metadata.update(papermill={}),
     "cell 3: holds papermill metadata": lambda nb: nb.cells[2].metadata.update(papermill={}),

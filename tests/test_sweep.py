@@ -136,7 +136,6 @@ def test_damaged_records_and_checkpoints_are_named_and_sink_nobody(toy, here, ca
     said = capsys.readouterr()
     first, second, third = sorted(said.err.splitlines())
     assert first.startswith("cflkit: lr=0.1, seed 0 failed: rotated-digits/fedavg,")
-    assert first.endswith(f"; delete {cut.relative_to(toy)} to run it again")
     assert "lr=0.2, seed 0 failed: " in second and "format = 99: must be" in second
     assert "lr=0.3, seed 0 failed: " in third and "state.pt" in third
     assert (kept / "state.pt").read_bytes() == b"cut" and not kept.with_name(f"{kept.name}.lock").exists()

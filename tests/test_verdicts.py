@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from made import experiment, record
 
-from cflkit.engine import metrics
 from cflkit.workbook import places
 from cflkit.workbook.claims import findings, measured, papers, schema, verdicts
 from cflkit.workbook.runs import records, results
@@ -193,15 +192,6 @@ def test_each_paper_has_one_main_claim_and_corrections_end_where_the_rule_does()
     assert all(sum(claim.get("main", False) for claim in found) == 1 for found in schema.claims().values())
     for one in schema.corrections():
         assert verdicts.verdict(one["claim"]) == one["now"], one["claim"]
-
-
-def test_an_agreement_is_of_the_interval():
-    assert verdicts.agreement([50, 50.1, 49.9], 50, 1) == "agrees"
-    assert verdicts.agreement([60, 60.1, 59.9], 50, 1) == "differs"
-    assert verdicts.agreement([50, 55, 45], 50, 1) == "undecided"
-    assert verdicts.agreement([50], 50, 1) == "seems to agree"
-    low = metrics.paired_difference([50, 50.5, 50.9], [50] * 3)
-    assert (verdicts.agreement([50, 50.5, 50.9], 50, low["high"]) == "agrees") is True
 
 
 # ---------------------------------------------------------------------- planted changes

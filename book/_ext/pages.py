@@ -40,6 +40,7 @@ TEMPLATES = places.BOOK / "templates"
 BENCHMARKS = places.ROOT / "benchmarks" / "results"
 MISSING = "not yet measured"
 ACCURACY = "accuracy [%]"
+LATER = ("FLUX", "Ditto", "FedSoft", "FeSEM", "FedEM", "FedRC")  # rows of the benchmark's second part, drawn apart
 TRIED = "rotation", "renamed", "concept", "shares"  # shifts in which the benchmark's settings were chosen
 GROUPS = ["groups", "with_clusters", "with_labels"]  # what book/measure/groups.py measures
 MINUS = re.compile(r"(?<![\w`/.-])-(?=\d)")  # a hyphen that is a sign
@@ -161,10 +162,10 @@ def states(folder: Path) -> Iterator[tuple[str, ...]]:
     for name, spec in schema.tables().items():
         lacking = ledger.missing(name, folder=folder)
         wanted = len({row["label"] for row in spec["rows"].values()}) * spec.get("extended", spec["seeds"])
-        hours, gpu = sum(m.minutes for m in lacking) / 60, sum(m.gpu_minutes for m in lacking)
+        hours = sum(m.minutes for m in lacking) / 60
         linked = spec["paper"] in CHAPTERS or len(lacking) < wanted  # without a run the comparison shows no table
         title = f"[{spec['title']}](table-{name})" if linked else spec["title"]
-        yield title, f"{wanted - len(lacking)} of {wanted}", f"{hours:.1f}", f"{gpu:.0f}", f"`{name}`"
+        yield title, f"{wanted - len(lacking)} of {wanted}", f"{hours:.1f}", f"`{name}`"
 
 
 def tables(paper: str, folder: Path) -> list[dict]:
@@ -216,15 +217,13 @@ def _grid(spec: dict, rows: Sequence[Row]) -> str:
 def _line(row: Row, spec: dict) -> dict[str, str]:
     values, model = list(row.values.values()), "personal_" * row.metric.startswith("personal_")
     gap = [value - row.printed for value in values] if row.printed is not None else []
-    beside = verdicts.agreement(values, row.printed, spec["tolerance"]) if gap else ""
     others = {scores.words(metric): model + metric for metric in spec.get("also", [])}  # of the same model
     if row.metric.endswith("accuracy"):
         others["own label mix"] = row.metric.replace("accuracy", "own_accuracy")
     found = {title: [*by_seed(row.measured, metric).values()] if values else [] for title, metric in others.items()}
     return {
         "printed": "–" if row.printed is None else f"{row.printed:.2f}",
-        "measured": number(values) if values else MISSING,
-        "beside print": "diverged" if values and any(map(results.diverged, row.measured)) else beside,
+        "measured": number(values) + ", diverged" * any(map(results.diverged, row.measured)) if values else MISSING,
         "difference": number(gap, sign=True) if gap else "–",
         "own label mix": "–",
         **{title: number(each) if each else "–" for title, each in found.items()},
@@ -362,7 +361,7 @@ def doses(folder: Path) -> dict[str, dict[str, dict]]:
     found: dict[str, dict[str, dict]] = {}
     for data, (shift, title) in product(ledger.DATA, ledger.SHIFTS.items()):
         for method, gaps in ledger.leads(data, shift, folder).items():
-            row = f"{data}, more methods" if method in ledger.LATER else data
+            row = f"{data}, more methods" if method in LATER else data
             found.setdefault(row, {}).setdefault(title, {})[method] = gaps
     return found
 
@@ -385,9 +384,9 @@ def unrun(folder: Path) -> Iterator[list[str]]:
     for data, (shift, title) in product(ledger.DATA, ledger.SHIFTS.items()):
         if names := ledger.doses(data, shift).values():
             lacking = [run for name in names for run in ledger.missing(name, folder=folder)]
-            had = sum(len(ledger.recorded(name, folder=folder)) for name in names)
+            wanted = sum(schema.tables()[name]["seeds"] * len(schema.tables()[name]["rows"]) for name in names)
             hours = sum(run.minutes for run in lacking) / 60
-            yield [f"{data}, {title}", f"{had} of {had + len(lacking)}", f"{hours:.2f}"]
+            yield [f"{data}, {title}", f"{wanted - len(lacking)} of {wanted}", f"{hours:.2f}"]
 
 
 def tuned(protocol: str, folder: Path) -> Iterator[list[str]]:

@@ -18,16 +18,15 @@ def of_table(name: str, out: Path, form: str) -> Iterator[str]:
             for row in ledger.rows(name, out)]  # fmt: skip
     yield compare.written(pd.DataFrame(rows), form)
     for m in ledger.missing(name, folder=out) if form == "text" else ():
-        cost = f"{m.minutes:.0f} min of a CPU core, {m.gpu_minutes:.1f} of an H200"
-        yield f"missing: {m.label}, seed {m.seed}: {cost}"
+        yield f"missing: {m.label}, seed {m.seed}: {m.minutes:.0f} min of a CPU core"
 
 
 def of_all(out: Path) -> Iterator[str]:
     """The whole ledger: what every table lacks, every claim with its verdict, and the printed numbers."""
     for name in ledger.tables():
         lacking = ledger.missing(name, folder=out)
-        hours, gpu = sum(m.minutes for m in lacking) / 60, sum(m.gpu_minutes for m in lacking)
-        yield f"{name:28} {len(lacking):3} runs missing: {hours:5.1f} h of a CPU core, {gpu:4.0f} min of an H200"
+        hours = sum(m.minutes for m in lacking) / 60
+        yield f"{name:28} {len(lacking):3} runs missing: {hours:5.1f} h of a CPU core"
     for paper, words in verdicts.tally(out).items():
         yield f"{paper}: " + ", ".join(f"{count} {word}" for word, count in words.items())
         for claim, verdict in verdicts.verdicts(paper, out):
@@ -39,6 +38,5 @@ def of_all(out: Path) -> Iterator[str]:
     firm = f"{total['firm']} with three seeds and a baseline near print"
     rest = f"{total['runnable']} can be run, {total['left out']} not here"
     yield f"printed numbers: {total['printed']}, of which {total['measured']} measured ({firm}), {rest}"
-    cost = f"{total['hours']:.0f} h of a CPU core, {total['gpu_hours']:.0f} h of an H200"
-    yield f"missing in all tables: {total['runs']} runs: {cost}"
+    yield f"missing in all tables: {total['runs']} runs: {total['hours']:.0f} h of a CPU core"
     yield from (f"left out: {line}" for line in results.problems(out))

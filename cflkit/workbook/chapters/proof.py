@@ -9,8 +9,6 @@ from cflkit.workbook import places
 from cflkit.workbook.chapters import notebooks, parameters
 from cflkit.workbook.runs import protocols
 
-WIDGET = "application/vnd.jupyter.widget"
-
 # What is no prose: blocks, code, formulas, link targets, roles, directives and their options.
 NOT_PROSE = re.compile(
     r"^(`{3,}).*?^\1|\$\$.*?\$\$|\$[^$]*\$|`[^`]*`|\]\([^)]*\)|https?://\S+|arXiv:\S+|^:::+\{.*?$|^:[\w-]+:.*?$",
@@ -96,18 +94,13 @@ def typed(text: str) -> list[str]:
 def _code(cell: dict, turn: int) -> Iterator[tuple[str, bool]]:
     """What may be wrong with the code cell that should have been executed as number `turn`, and whether it is."""
     outputs, count = cell.outputs, cell.execution_count
-    mimes = [mime for output in outputs for mime in output.get("data", ())]
-    picture = any(mime.startswith("image/") for mime in mimes)
+    picture = any(mime.startswith("image/") for output in outputs for mime in output.get("data", ()))
     alt = str(cell.metadata.get("mystnb", {}).get("image", {}).get("alt") or "").strip()
     yield "holds parameters injected by a rerun", "injected-parameters" in notebooks.tags(cell)
     for number in re.findall(r"(?<![\w.])\d{2,}\.\d{2,}\b", cell.source):  # as a table prints them
         yield f"has the number {number} typed in its code", True
-    yield "is empty", not cell.source.strip()
     yield f"has execution count {count} where an executed notebook has {turn}", count != turn
-    for output in outputs:
-        yield f"holds an error ({output.get('ename')})", output.output_type == "error"
     yield "holds output on stderr", any(output.get("name") == "stderr" for output in outputs)
-    yield "holds a widget", any(mime.startswith(WIDGET) for mime in mimes)
     yield "shows a picture without alt text (cell metadata mystnb.image.alt)", picture and not alt
     both = "shows a picture but prints neither the plotted numbers nor a digest of them"
     yield both, picture and not any(map(_prints, outputs))

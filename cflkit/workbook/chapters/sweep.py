@@ -73,8 +73,8 @@ def of_table(
     made = [protocols.plan(one.protocol, one.label, one.seed, device=device) for one in lacking]
     for plan in made:
         plan.need_images()
-    for label, seed in ledger.recorded(table, None, out):
-        run.tidy(places.RUNS / ledger.tables()[table]["protocol"] / f"{label}-s{seed}")
+    for one in (one for row in ledger.rows(table, out) for one in row.measured):
+        run.tidy(places.RUNS / one["protocol"] / f"{one['label']}-s{one['seed']}")
     points = [Point(plan.label, plan.seed, partial(run.run, plan, **how)) for plan in made]
     return points, [one.minutes for one in lacking]
 

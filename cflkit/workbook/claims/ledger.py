@@ -53,13 +53,12 @@ def _beside(name: str) -> list[dict | None]:
 
 @dataclass(frozen=True)
 class Missing:
-    """A run that a table lacks, and its minutes of a CPU core (what another seed took, if known) and of an H200."""
+    """A run that a table lacks, and its minutes of a CPU core: what another seed took, if known."""
 
     protocol: str
     label: str
     seed: int
     minutes: float
-    gpu_minutes: float
 
 
 def missing(name: str, seeds: Sequence[int] | None = None, folder: Path = records.FOLDER) -> list[Missing]:
@@ -69,17 +68,10 @@ def missing(name: str, seeds: Sequence[int] | None = None, folder: Path = record
     cost, lacking = protocols()[protocol]["cost"], {}
     for row in rows(name, folder):
         took = [r["provenance"]["seconds"] / 60 for r in row.measured if r["provenance"]["device"] == "cpu"]
-        cpu, gpu = cost.get(row.label, cost["each"])
         for seed in _wanted(name, seeds) - {r["seed"] for r in row.measured}:
-            minutes = sum(took) / len(took) if took else cpu
-            lacking[row.label, seed] = Missing(protocol, row.label, seed, minutes, gpu)
+            minutes = sum(took) / len(took) if took else cost.get(row.label, cost["each"])
+            lacking[row.label, seed] = Missing(protocol, row.label, seed, minutes)
     return sorted(lacking.values(), key=lambda m: (m.minutes, m.label, m.seed))
-
-
-def recorded(name: str, seeds: Sequence[int] | None = None, folder: Path = records.FOLDER) -> list[tuple[str, int]]:
-    """Label and seed of the runs that a table has; parameters as for :func:`missing`."""
-    runs = {(row.label, run["seed"]) for row in rows(name, folder) for run in row.measured}
-    return sorted(run for run in runs if run[1] in _wanted(name, seeds))
 
 
 def _wanted(name: str, seeds: Sequence[int] | None) -> set[int]:
@@ -146,7 +138,6 @@ def totals(folder: Path = records.FOLDER) -> dict[str, int | float]:
         "left out": states.count(NOT_RUN), "firm": sum(one.firm for one in every),
         "early": sum(one.early for one in every), "runs": len(lacking),
         "hours": sum(m.minutes for m in lacking.values()) / 60,
-        "gpu_hours": sum(m.gpu_minutes for m in lacking.values()) / 60,
     }  # fmt: skip
 
 
@@ -154,7 +145,6 @@ def totals(folder: Path = records.FOLDER) -> dict[str, int | float]:
 SHIFTS = {"rotation": "images turned", "renamed": "labels renamed", "concept": "some classes turned",
           "shares": "uneven labels", "corruption": "images corrupted"}  # fmt: skip
 DATA = {"MNIST": "dose", "Fashion-MNIST": "dose-fashion"}  # how the names of their tables begin
-LATER = ("FLUX", "Ditto", "FedSoft", "FeSEM", "FedEM", "FedRC")  # rows of the second part, drawn apart
 TUNED = "FedAvg + fine-tuning"  # the row that all others are compared with
 
 
@@ -170,7 +160,8 @@ def leads(data: str, shift: str, folder: Path = records.FOLDER) -> dict[str, dic
     for strength, name in doses(data, shift).items():
         table = tables()[name]
         cells = {row.name: f"{table['protocol']}/{row.label}/{row.metric}" for row in rows(name, folder)}
-        for row in (name for name in cells if name != TUNED):
-            if (gap := compare(cells[row], cells[TUNED], folder)).n >= table["seeds"]:
+        tuned = cells.pop(TUNED)
+        for row, cell in cells.items():
+            if (gap := compare(cell, tuned, folder)).n >= table["seeds"]:
                 found[row][strength] = gap
     return found

@@ -7,17 +7,15 @@ from typing import Annotated, Literal
 
 from cflkit.checks import Range, Weight, known, require
 from cflkit.workbook import places, strict
-from cflkit.workbook.runs.protocols import OWN, protocols
+from cflkit.workbook.runs.protocols import protocols
 from cflkit.workbook.runs.results import METRICS, MODELS
-
-__all__ = ["CHAPTERS", "OWN", "claims", "corrections", "gate", "left_out", "planned", "protocols", "tables"]
 
 CHAPTERS = ("mdicfl", "fesem", "stocfl", "lcfed", "fedcg")
 
 # The keys of each kind of entry; what may be None may be left out. Comments in the files say what they mean.
 TABLE = {
     "paper": Literal[(*CHAPTERS, "ours")], "title": str, "protocol": str, "where": Mapping, "rows": Mapping,
-    "metric": Literal[METRICS], "seeds": Annotated[int, Range(1, 10)], "tolerance": Weight, "note": str | None,
+    "metric": Literal[METRICS], "seeds": Annotated[int, Range(1, 10)], "note": str | None,
     "also": Sequence[Literal[METRICS]] | None, "extended": Annotated[int, Range(4, 10)] | None,
 }  # fmt: skip
 ROW = {"label": str, "printed": Mapping | None, "model": Literal[MODELS] | None}  # beside the one printed number

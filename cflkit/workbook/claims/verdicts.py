@@ -22,7 +22,6 @@ import numpy as np
 from scipy import special  # scipy.stats has the same functions, and takes a second to import
 
 from cflkit.checks import known
-from cflkit.engine import metrics
 from cflkit.workbook import places, strict
 from cflkit.workbook.claims import papers, schema
 from cflkit.workbook.claims.measured import cell, metric_of
@@ -409,12 +408,3 @@ def tally(folder: Path = records.FOLDER) -> dict[str, dict[str, int]]:
     words = {paper: [got.word for claim, got in verdicts(paper, folder) if "kind" not in claim]
              for paper in schema.claims()}  # fmt: skip
     return {paper: {word: found.count(word) for word in WORDS} for paper, found in words.items()}
-
-
-def agreement(values: Sequence[float], printed: float, within: float) -> str:
-    """Whether measured numbers agree with a printed one: their interval lies within the tolerance, or outside."""
-    gap = metrics.paired_difference(values, [printed] * len(values))
-    if gap["n"] < SEEDS:
-        return "seems to agree" if abs(gap["mean"]) <= within else "seems to differ"
-    inside, outside = max(-gap["low"], gap["high"]) <= within, max(gap["low"], -gap["high"]) > within
-    return "agrees" if inside else "differs" if outside else "undecided"

@@ -19,14 +19,12 @@ if TYPE_CHECKING:
 
 DEFAULTS = Path(__file__).with_name("defaults.json")  # which book/measure/defaults.py writes, and a test compares
 SETTINGS = ("model", "rounds", "participation", "evaluate_every", "personal_every")  # of a run, by a protocol
-# what a label of a protocol may have for itself
-OWN = {"rounds": Count, "participation": Fraction, "lr": Positive, "finetune": Natural}
-
+OWN = {"rounds": Count, "participation": Fraction, "lr": Positive, "finetune": Natural}  # what a label may set
 
 PROTOCOL = {  # the keys of an experiment; what may be None may be left out
     "paper": Literal["mdicfl", "fesem", "stocfl", "lcfed", "fedcg", "ours"], "feeds": str, "federation": Mapping,
     "model": str, "local": Mapping, "rounds": Count, "methods": Mapping, "assumed": Some[str],
-    "cost": Mapping,  # minutes of a CPU core and of an H200, by label, or for `each`
+    "cost": Mapping,  # minutes of a CPU core, by label, or for `each`
     "since": date,  # the day from which on its settings have been what they are
     "participation": Fraction | None, "evaluate_every": Count | None, "personal_every": Count | None,
     "unseen": Inside | None,  # share of the clients that comes after the last round
@@ -47,10 +45,10 @@ def _check(given: Mapping) -> None:
         known(defaults()["method"], method.get("name"), f"method of {label} in defaults.json")
         for key in OWN.keys() & method.keys():
             declared(f"{key} of {label}", method[key], OWN[key])
-    for label, minutes in {"each": [1, 1], **given["cost"]}.items():
-        known([*labels, *(["each"] if "each" in given["cost"] else [])], label, "cost")
-        declared(f"cost of {label}", minutes, Sequence[Positive])
-        require(len(minutes) == 2, f"cost of {label}", minutes, "two numbers: minutes of a CPU core, of an H200")
+    known(given["cost"], "each", "cost")
+    for label, minutes in given["cost"].items():
+        known([*labels, "each"], label, "cost")
+        declared(f"cost of {label}", minutes, Positive)
     chosen = sum(bool(tried.get("chosen")) for tried in search)
     require(chosen == bool(search), "readings that were chosen", chosen, "one of a search")
 

@@ -54,10 +54,7 @@ def run(
 
 
 def _was_there(target: Path, code: str) -> str:
-    try:
-        made = records.read(target)["provenance"]
-    except ValueError as error:
-        raise ValueError(f"{error}; delete {places.near(target)} to run it again") from None
+    made = records.read(target)["provenance"]
     changed = " (code has changed since)" * (made.get("code") != code)  # which the record's name does not tell
     return f"; was there, made at commit {made['commit'] or 'unknown'}{changed}"
 

@@ -97,10 +97,7 @@ def image_grid(images: ArrayLike, titles: Sequence[str] = (), *, rows: Sequence[
     titles, rows : sequence of str
         One short line above each image, and the name of each row, for instance the cluster.
     """
-    pictures = np.asarray(images, dtype=float)
-    shaped = pictures.size and (pictures.ndim == 3 or (pictures.ndim == 4 and pictures.shape[1] == 1))
-    require(shaped, "images.shape", pictures.shape, "(n, H, W) or (n, 1, H, W)")
-    pictures = pictures.reshape(-1, *pictures.shape[-2:])
+    pictures = np.asarray(images, dtype=float).reshape(-1, *images.shape[-2:])
     height = -(-len(pictures) // 10)
     figure = Figure(figsize=(6.9, (0.9 if len(titles) else 0.7) * height))
     grid = figure.subplots(height, 10, squeeze=False)
