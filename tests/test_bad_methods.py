@@ -1,5 +1,7 @@
 """Settings of runs and hyper-parameters of methods: what is declared is taken, and all else gets one clear line."""
 
+from types import SimpleNamespace
+
 import pytest
 from tiny import federation, refused, simulation
 
@@ -97,6 +99,8 @@ def test_local_training(line, settings):
     ("model = None: must be a text or a function", {"model": None}),
     ("method = 'fedavg': must be a method with its hyper-parameters, .*", {"method": "fedavg"}),
     ("method = .*FedAvg.*: must be a method with its hyper-parameters, .*", {"method": FedAvg}),
+    ("method = namespace.*: must be a method with its .*", {"method": SimpleNamespace(round=print)}),
+    ("method = namespace.*: must be a method with its .*", {"method": SimpleNamespace(name="x")}),
     ("federation = None: must be of type Federation", {"federation": None}),
 ])  # fmt: skip
 def test_simulations(line, settings, fed, settings_of_a_run):

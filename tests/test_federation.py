@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -58,6 +59,7 @@ def test_samples_by_hand():
     back = s.take([1, 0, 1])
     assert back.index.tolist() == [2, 2, 0, 2] and back.offset.tolist() == [0, 1, 3, 4]
     assert back.y.tolist() == [0, 0, 1, 0] and back.pool is s.pool
+    assert s.domains is None and replace(s, tag=torch.tensor([0, 2, 1])).domains == 3
 
 
 def test_label_counts_and_label_range():

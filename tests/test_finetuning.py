@@ -7,6 +7,7 @@ from every import Convolution, bits, remembered
 from test_other_baselines import CLIENTS, close, tiny_fed
 from tiny import loss, refused, run, simulation, train
 
+from cflkit.engine import metrics
 from cflkit.engine.fast import trainers
 from cflkit.engine.local import Local
 from cflkit.engine.rows import Mixed, Pick
@@ -47,6 +48,7 @@ def test_what_is_learnt_does_not_depend_on_fine_tuning(method, fed, settings_of_
         assert before.keys() == after.keys() and {name.split("_")[0] for name in apart} <= {"accuracy", "own", "f1"}
         assert "accuracy" in apart
     assert tuned.run.evaluate(tuned.server, tuned.memory).items() <= tuned.final.items()  # the same batches again
+    assert metrics.accuracy(tuned.confusions()).mean() == pytest.approx(tuned.final["accuracy"], abs=1e-12)
 
 
 def test_what_is_no_single_network_is_not_fine_tuned(fed, settings_of_a_run):

@@ -108,6 +108,13 @@ def became(folder):
             for c in ledger.coverage(folder)]  # fmt: skip
 
 
+def test_a_row_that_has_learnt_stands_beside_print_however_many_seeds_another_has(folder):
+    seeds(folder, "gated", "c", 1, accuracy=0.9)
+    seeds(folder, "gated", "b", 5, accuracy=0.1)  # chance
+    seeds(folder, "free", "b", 3, personal_accuracy=0.5)
+    assert became(folder)[1] == (80.0, MEASURED, 3, False, ("one", "two"), "")
+
+
 REASONS = [
     (60.0, NOT_RUN, 0, False, (), "the first reason counts"),
     (50.0, NOT_RUN, 0, False, (), "of another paper"),

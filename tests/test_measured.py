@@ -5,7 +5,7 @@ import json
 import pytest
 from made import record
 
-from cflkit.workbook.claims import measured
+from cflkit.workbook.claims import measured, schema
 from cflkit.workbook.claims.measured import by_seed
 from cflkit.workbook.runs import protocols, records, results
 
@@ -29,6 +29,15 @@ def changed(path, place, **values):
 
 
 # ---------------------------------------------------------------------- values
+def test_a_row_shows_the_model_that_it_names_and_only_the_seeds_that_tables_state(tmp_path):
+    assert measured.metric_of({"metric": "f1"}, {"model": "personal"}) == "personal_f1"
+    assert measured.metric_of({"metric": "f1"}, {}) == "f1"
+    stated = schema.planned()[P, "ifca"]
+    for seed in (0, stated):
+        record(tmp_path, P, "ifca", seed, accuracy=0.5)
+    assert [*measured.cell(f"{P}/ifca", tmp_path).values] == [0]
+
+
 def test_shares_are_in_percent_and_all_else_is_as_it_is():
     runs = [made(0, accuracy=0.5, ari=0.25, clusters=4), made(3, accuracy=1, ari=None, clusters=2)]
     assert by_seed(runs) == {0: 50.0, 3: 100}

@@ -27,6 +27,7 @@ def test_accuracy_under_weighs_recall_by_the_clients_labels():
     # the untested class 2 is renormalised away, whatever its share
     assert metrics.accuracy_under(CONFUSION, [1, 3, 6]) == pytest.approx((0.8 + 3 * 0.75) / 4)
     assert math.isnan(metrics.accuracy_under(CONFUSION, [0, 0, 1]))
+    assert metrics.accuracy_under([[1, 0], [1, 3]], [1, 1]) == (1 + 0.75) / 2  # one image is a test
 
 
 def test_leading_axes_are_kept_apart():

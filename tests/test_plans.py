@@ -49,18 +49,6 @@ def test_a_row_that_names_an_exercise_takes_its_minutes(chapter):
     assert planned and planned == [(label, stated.get(label)) for label, _ in planned]
 
 
-@each
-def test_students_try_an_exercise_before_anything_of_its_row_is_shown(chapter):
-    for _, said in rows(chapter):
-        assert not re.search(r"`[\w-]*ex-", said.partition(" | ")[2]), said
-
-
-@each
-def test_a_row_links_what_it_shows(chapter):
-    for _, said in rows(chapter):
-        assert re.search(rf"\]\({chapter}\.(?:ipynb|md)#[^)]+\)|\{{numref\}}`", said), said
-
-
 @pytest.mark.parametrize("chapter", sorted(set(PLANS) - {"comparison"}))
 def test_a_plan_names_the_assignments_that_build_on_its_chapter(chapter):
     built = re.findall(rf"^\| (\d) \|[^|]*\({chapter}\.ipynb\)", COURSE, re.MULTILINE)
@@ -110,17 +98,10 @@ def test_code_fits_the_page(name):
 
 
 @pytest.mark.parametrize("name", CHAPTERS)
-def test_code_stands_beside_notes_and_every_exercise_has_a_solution(name):
-    assert text(name).count("{literalinclude}") >= 2
+def test_every_exercise_has_a_solution(name):
     exercises = re.findall(r"^:+\{exercise\} \d+ minutes\n:label: (\S+)", text(name), re.MULTILINE)
     solutions = re.findall(r"\{solution(?:-start)?\} (\S+)", text(name))
     assert exercises and exercises == solutions
-
-
-@pytest.mark.parametrize("name", [*CHAPTERS, "foundations", "baselines"])
-def test_a_chapter_ends_with_questions_and_their_answers(name):
-    asked = re.findall(r"\{dropdown\} .+\?\n+(?![:`]{3})", text(name).split("## Questions to recall")[1])
-    assert len(asked) >= 4
 
 
 # ---------------------------------------------------------------------- slides

@@ -94,7 +94,7 @@ def test_a_record_line_by_line(tmp_path):
     assert (told["trainer"], told["chunk"], told["workers"]) == ("auto", 32, 1)
 
 
-def test_uncommitted_changes_are_told(monkeypatch):
+def test_uncommitted_changes_are_told(tmp_path, monkeypatch):
     def told():
         return records.provenance()["commit"], records.provenance()["changed"]
 
@@ -103,8 +103,9 @@ def test_uncommitted_changes_are_told(monkeypatch):
     assert told() == ("abc", False)
     answers["status"] = " M cflkit/rng.py\n"
     assert told() == ("abc", True)
-    monkeypatch.setattr(records.subprocess, "run", lambda *_, **__: Path("/none").read_text())
-    assert told() == (None, None)
+    monkeypatch.undo()
+    monkeypatch.setattr(places, "ROOT", tmp_path)  # no repository
+    assert told() == (None, None) and records.PACKAGE.name == "cflkit"
 
 
 def test_the_processor_has_a_name(tmp_path, monkeypatch):

@@ -101,6 +101,28 @@ def test_an_index_is_told_by_seeds_and_six_decide(seeds, word, toy):
     assert found.word == word and found.reason.startswith(f"{seeds} of {seeds} seeds") and found.low is None
 
 
+def test_a_count_is_compared_with_its_rival_seed_by_seed(toy):
+    (found,) = toy(metric="ari", a=[0.5] * 6, b=[0.9] * 6)({"p": {"more": ["toy/a/ari", "toy/b/ari"]}})
+    assert (found.word, found.mean) == ("failed", pytest.approx(-0.4))
+
+
+def test_little_noise_and_one_degree_of_freedom_decide_and_the_smallest_margin_is_told(toy, tmp_path):
+    assert 0 < verdicts.Gap(verdicts.SEEDS, 1.0, 0.5, 1).above(0) < 0.5
+    toy(a=A, b=A, c=[value - 0.135 for value in A])
+    parts = {"p": {"more": ["toy/a", "toy/b"], "by": -13}, "q": {"more": ["toy/a", "toy/c"]}}  # by 13 and 13.5
+    found = verdicts.judge("mdicfl", {"id": "x", "kind": "ours", "parts": parts}, tmp_path / "results")
+    assert (found.word, found.decides.what) == ("held", "p")
+
+
+def test_a_rise_is_from_the_last_score_within_two_thirds_of_the_rounds(toy, tmp_path):
+    toy(a=[0.6])
+    (file,) = (tmp_path / "results" / "toy").glob("a-*.json")
+    whole = json.loads(file.read_text())
+    whole["rounds"][0]["accuracy"] = 0.1
+    places.write(file, json.dumps(whole))
+    assert verdicts.rise("toy/a", tmp_path / "results") == pytest.approx(30)  # 0.6 less 0.3 of round 2
+
+
 def test_a_rival_that_diverged_is_beaten_and_named_and_ours_decides_nothing(toy, tmp_path):
     decide = toy(a=A, b=B[::-1], c=C)
     file = next((tmp_path / "results" / "toy").glob("c-*-s1.json"))
