@@ -71,7 +71,7 @@ def learning_curves(frames: Mapping, y: str = "accuracy", *, ylabel: str = "") -
         sns.lineplot(frame, x="round", y=y, err_kws={"linewidth": 0}, legend=False, ax=axes, **style)
         axes.lines[-1].set_label(label)
     axes.set(xlabel="round", ylabel=ylabel or y)
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
     name_ends(axes)
     return figure
 
