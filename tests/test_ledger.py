@@ -168,15 +168,14 @@ def test_pulls_and_thresholds_are_drawn_from_the_runs_that_exist(tmp_path):
 def test_a_chapter_opens_with_the_rows_that_decide_its_main_claim(tmp_path):
     for label in ("fedavg", "ifca", "mdicfl-1", "mdicfl-1-k5"):
         record(tmp_path, P, label, 0, accuracy=0.9, ari=0.5)
-    title, rows = pages.deciding("mdicfl", tmp_path)
+    _, rows = pages.deciding("mdicfl", tmp_path)
     assert [row.name for row in rows] and all(row.printed is not None for row in rows)
     figure, said = charts.dots("a title of many words " * 4, rows, "MD-ICFL")
     assert "IFCA: measured 90.00, printed 97.17" in said
     diamonds = [line for line in figure.axes[0].lines if line.get_markerfacecolor() == "none"]
     assert [line.get_xdata()[0] for line in diamonds] == [row.printed for row in rows]
     figure.canvas.draw()
-    title = figure.axes[0]._left_title
-    assert title.get_window_extent().x1 <= figure.bbox.x1
+    assert figure.axes[0]._left_title.get_window_extent().x1 <= figure.bbox.x1
     assert len(pages.deciding("fesem", places.RESULTS)[1]) <= 10
 
 

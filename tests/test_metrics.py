@@ -99,8 +99,7 @@ def test_summary_by_hand():
 
 @pytest.mark.parametrize(("clients", "worst"), [(1, 1), (10, 1), (11, 2), (30, 3), (48, 5)])
 def test_worst_tenth_is_rounded_up(clients, worst):
-    got = metrics.summary(np.arange(clients)[::-1])["worst10"]
-    assert got == (worst - 1) / 2
+    assert metrics.summary(np.arange(clients)[::-1])["worst10"] == (worst - 1) / 2
 
 
 def ari_as_printed(a, b):

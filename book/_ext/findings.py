@@ -1,34 +1,34 @@
 """Sets findings of ``book/findings.yaml`` in a page: as a role inside a sentence's paragraph, or as a block.
 
 {finding}`NAME` stands for the sentence; the directive ``{finding} NAME NAME`` for a paragraph of several. A finding
-that its records do not carry is an error of the build.
+that its records do not carry ends the build.
 """
 
 from docutils import nodes
-from sphinx.util import logging
+from sphinx.errors import ExtensionError
 from sphinx.util.docutils import SphinxDirective, SphinxRole
 
 from cflkit.workbook.claims import findings
 
-log = logging.getLogger(__name__)
-WRONG = "[not so: "
-SAID: dict[str, str] = {}  # each sentence, or why it does not stand
+SAID: dict[str, str] = {}  # each sentence
 
 
 def compute(app) -> None:
     """Compute all sentences before a page is read (event "builder-inited"): autodoc will rewrite annotations."""
+    wrong = []
     for name in findings.findings():
         try:
             SAID[name] = findings.text(name)
         except ValueError as error:
-            SAID[name] = f"{WRONG}{error}]"
+            wrong.append(str(error))
+    if wrong:
+        raise ExtensionError("\n".join(wrong))
 
 
-def _sentence(name: str, where) -> str:
-    said = SAID.get(name, f"{WRONG}finding {name} is not in findings.yaml]")
-    if said.startswith(WRONG):
-        log.warning("%s", said, location=where)  # `make pages` turns warnings into errors
-    return said
+def outdated(app, env, *_) -> set[str]:
+    """Read every page again once a sentence has changed (event "env-get-outdated")."""
+    before, env.said = getattr(env, "said", SAID), dict(SAID)
+    return env.found_docs if before != SAID else set()
 
 
 class Sentence(SphinxRole):
@@ -36,7 +36,7 @@ class Sentence(SphinxRole):
 
     def run(self) -> tuple[list[nodes.Node], list]:
         """Return its words, which hold no markup."""
-        return [nodes.Text(_sentence(self.text, self.get_location()))], []
+        return [nodes.Text(SAID[self.text])], []
 
 
 class Finding(SphinxDirective):
@@ -47,7 +47,7 @@ class Finding(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """Return the paragraph."""
-        text = " ".join(_sentence(name, self.get_location()) for name in self.arguments[0].split())
+        text = " ".join(SAID[name] for name in self.arguments[0].split())
         words, problems = self.parse_inline(text)
         return [nodes.paragraph(text, "", *words, classes=["cfl-finding"]), *problems]
 
@@ -55,6 +55,7 @@ class Finding(SphinxDirective):
 def setup(app) -> dict:
     """Make the role and the directive known."""
     app.connect("builder-inited", compute)
+    app.connect("env-get-outdated", outdated)
     app.add_role("finding", Sentence())
     app.add_directive("finding", Finding)
     return {"parallel_read_safe": True}
