@@ -1,20 +1,25 @@
 """Damaged checkpoints and those of other runs: a line that names the file and what is wrong, and nothing is run."""
 
 import errno
+import operator
 import shutil
+import threading
 import zipfile
+from collections import OrderedDict
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from tiny import refused
+from torch import Tensor, nn
 
 from cflkit import federation, images
 from cflkit.checks import writing
 from cflkit.engine.sgd import SGD
 from cflkit.engine.simulation import simulate
-from cflkit.methods import Ditto, StoCFL
+from cflkit.methods import Ditto, FedAvg, StoCFL
 
 SETTINGS = {"model": "mlp8", "local": SGD(0.1, batch_size=10), "rounds": 2, "participation": 0.5,
             "personal_clients": 0, "progress": False}  # fmt: skip
@@ -116,6 +121,33 @@ def damaged(damage, whole, folder, line):
     shutil.copytree(kept, folder, dirs_exist_ok=True)
     damage(folder)
     refused(line, simulate, Ditto(), fed, checkpoint=folder, **SETTINGS | {"rounds": 3})
+
+
+@pytest.fixture
+def keep(whole, tmp_path, monkeypatch):
+    """Keep something in the state of a server that starts, and go on from there without a round."""
+
+    def run(held):
+        monkeypatch.setattr(FedAvg, "start", lambda self, net: {"model": net.task.init()[0], "held": held})
+        monkeypatch.setattr(FedAvg, "round", lambda *_: pytest.fail("clients work for a state that is lost"))
+        return simulate(FedAvg(), whole[1], checkpoint=tmp_path, **SETTINGS | {"rounds": 0}).server["held"]
+
+    return run
+
+
+@pytest.mark.parametrize("held", [threading.Lock(), np.ones(1), np.float64(1), {1}, print, torch.eye(2).to_sparse(),
+                                  torch.ones(1, device="meta"), [{"a": [b"", object()]}]])  # fmt: skip
+def test_a_state_that_cannot_come_back_is_refused_before_the_first_round(held, keep):
+    refused("server = .*: must be of dense tensors, .*", keep, held)
+
+
+@pytest.mark.parametrize("held", [torch.ones(1).expand(5), (torch.ones(2) + 1j).conj(), torch.eye(2)[:, :1],
+                                  torch.ones(()), nn.Parameter(torch.ones(2)), OrderedDict(a=1),
+                                  (None, True, 1, 0.1, 3j, "x", b"y", {0: [{}]})])  # fmt: skip
+def test_every_other_state_comes_back(held, keep):
+    keep(held)
+    found = keep(None)
+    assert type(found) is type(held) and (torch.equal if isinstance(held, Tensor) else operator.eq)(found, held)
 
 
 def test_a_full_disk_is_called_so_with_the_files_name_and_what_was_there_stays(whole, tmp_path):

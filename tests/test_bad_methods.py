@@ -1,5 +1,6 @@
 """Settings of runs and hyper-parameters of methods: what is declared is taken, and all else gets one clear line."""
 
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
@@ -11,6 +12,8 @@ from cflkit.engine.sgd import SGD
 from cflkit.engine.simulation import Simulation
 from cflkit.methods import FedAvg
 
+CLOSED = ThreadPoolExecutor(1)
+CLOSED.shutdown()
 EVERY = [(name, parameter) for name, kind in methods.METHODS.items() for parameter in parameters(kind)]
 EDGES = {  # the first number beyond and the last that is allowed, of these parameters
     (0, 1): "ifca.k cfl.min_size fedgroup.k fedgroup.pretrain fedgroup.pretrain_epochs robust.k robust.iterations "
@@ -96,6 +99,9 @@ def test_local_training(line, settings):
     ("seed = -1: must be an integer, 0 or more", {"seed": -1}),
     ("debug = 'no': must be True or False", {"debug": "no"}),
     ("checkpoint = '': must be a folder, such as 'kept', or None", {"checkpoint": ""}),
+    ("checkpoint = .*: must be a folder, such as 'kept', or None; NotADirectory.*", {"checkpoint": __file__}),
+    ("checkpoint = .*: must be a folder, .*; ValueError: embedded null byte", {"checkpoint": "a\0b"}),
+    ("executor = .*: must be one that takes tasks; Runtime.* after shutdown", {"executor": CLOSED, "workers": 1}),
     ("model = None: must be a text or a function", {"model": None}),
     ("method = 'fedavg': must be a method with its hyper-parameters, .*", {"method": "fedavg"}),
     ("method = .*FedAvg.*: must be a method with its hyper-parameters, .*", {"method": FedAvg}),

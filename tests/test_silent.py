@@ -598,10 +598,14 @@ def averaging(mean):
     return replaced(round=round)
 
 
+def doing(work):
+    """A method whose clients upload what `work` makes of a model, their data and what they can do with them."""
+    return replaced(client=lambda self, down, memory, data, local: {"model": work(down["model"], data, local)})
+
+
 def pulled(terms, **more):
     """A method whose clients train with these proximal terms."""
-    return replaced(client=lambda self, down, memory, data, local: {
-        "model": local.sgd(down["model"], data, terms(down["model"]), **more)})  # fmt: skip
+    return doing(lambda at, data, local: local.sgd(at, data, terms(at), **more))
 
 
 def upload(made):
@@ -622,14 +626,10 @@ SEAM = {  # a method, and what its line says
     "truth values for clients": (calling(lambda c: c > 0), "clients = tensor([False"),
     "a client too far": (calling(lambda c: c + 1), "clients = [3]: must be in 0..2"),
     "rows for some": (calling(lambda c: c, per_client={"x": torch.zeros(2, 4)}), "rows of x = 2: must be 3"),
-    "a vector cut short": (replaced(client=lambda self, down, memory, data, local: {
-        "model": local.sgd(down["model"][1:], data)}), "shape of start = ("),
-    "vectors of other clients": (replaced(client=lambda self, down, memory, data, local: {
-        "model": local.sgd(down["model"].expand(5, -1), data)}), "shape of start = (5, "),
-    "an anchor cut short": (replaced(client=lambda self, down, memory, data, local: {
-        "model": local.sgd(down["model"], data, shift=down["model"][1:])}), "shape of shift = ("),
-    "a gradient elsewhere": (replaced(client=lambda self, down, memory, data, local: {
-        "model": local.gradient(down["model"][1:], data)}), "shape of at = ("),
+    "a vector cut short": (doing(lambda at, data, local: local.sgd(at[1:], data)), "shape of start = ("),
+    "vectors of others": (doing(lambda at, data, local: local.sgd(at.expand(5, -1), data)), "shape of start = (5"),
+    "a shift cut short": (doing(lambda at, data, local: local.sgd(at, data, shift=at[1:])), "shape of shift = ("),
+    "a gradient elsewhere": (doing(lambda at, data, local: local.gradient(at[1:], data)), "shape of at = ("),
     "log gives nothing": (replaced(log=lambda *_: None), "mine.log = None: must be a dict"),
     "log takes round": (replaced(log=lambda *_: {"round": 7, "tau": 1}), "mine.log = ['round']: must be names of"),
     "log gives a tensor": (replaced(log=lambda *_: {"w": torch.zeros(2)}), "mine.log: w = tensor"),
@@ -637,10 +637,8 @@ SEAM = {  # a method, and what its line says
     "serves some": (replaced(serve=lambda self, server, clients, net: server["model"].expand(2, -1)),
                     "models that are served = "),
     "an integer for a model": (upload(lambda rows: {"model": rows.long()}), "['model']: must be floats"),
-    "changes what it receives": (replaced(client=lambda self, down, memory, data, local: {
-        "model": local.sgd(down["model"].add_(1), data)}), "received and left as it is"),
-    "another precision": (replaced(client=lambda self, down, memory, data, local: {
-        "model": local.sgd(down["model"].float(), data)}), "dtype of start = torch.float32: must be torch.float64"),
+    "changes what it receives": (doing(lambda at, data, local: local.sgd(at.add_(1), data)), "received and left"),
+    "another precision": (doing(lambda at, data, local: local.sgd(at.float(), data)), "dtype of start = torch.flo"),
     "keeps one row for all": (replaced(client=lambda self, down, memory, data, local: [
         memory.__setitem__("own", torch.zeros(5, 1)), {}][1]), "what clients keep as own = "),
     "a client twice": (calling(lambda c: c * 0), "clients = [0, 0, 0]: must be different"),
@@ -652,6 +650,8 @@ SEAM = {  # a method, and what its line says
     "a mean by a list": (replaced(weigh=lambda self, clients, net: [1.0] * 3), "weights of model = [1.0, 1"),
     "a number for everybody": (calling(lambda c: c, down={"a": 3.0}), "a, which is sent = 3.0: must be a tensor"),
     "a number for a pull": (pulled(lambda at: 0.1), "prox = 0.1: must be a sequence, each of type Prox"),
+    "a pull of all": (pulled(lambda at: [Prox(0.1, at, slice(None))]), "span = slice(None, None, None): must"),
+    "a pull of a half": (pulled(lambda at: [Prox(0.1, at, slice(0, 4, 2))]), "span = slice(0, 4, 2): must be a"),
     "a push": (pulled(lambda at: [Prox(-0.1, at)]), "weight = -0.1: must be a finite number, 0 or more"),
     "a pull to a number": (pulled(lambda at: [Prox(0.1, 0.0)]), "anchor = 0.0: must be of type Tensor"),
     "a rate for an optimiser": (pulled(lambda at: (), optimiser=0.1), "optimiser = 0.1: must be of type SGD"),

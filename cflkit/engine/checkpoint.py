@@ -6,12 +6,13 @@ import json
 import os
 import pickle
 import zipfile
+from collections import OrderedDict
 from collections.abc import Iterator
 from pathlib import Path
 
 import torch
 from filelock import FileLock, Timeout
-from torch import Tensor
+from torch import Tensor, nn
 
 from cflkit.checks import require, writing
 from cflkit.engine.history import History
@@ -134,18 +135,26 @@ class Checkpoint:
 
 
 def checksum(state: object) -> str:
-    """Hash of all that a checkpoint holds: names, numbers, and the kind, shape and bytes of every tensor."""
+    """Hash of all that a checkpoint holds: names, numbers, and the kind, shape and bytes of every tensor.
+
+    Raises
+    ------
+    ValueError
+        For what a checkpoint could not give back alike: arrays, sets, objects, tensors that are not dense.
+    """
     total = hashlib.blake2b(digest_size=16)
 
     def add(value: object) -> None:
-        if isinstance(value, Tensor):
+        if type(value) in (Tensor, nn.Parameter) and value.layout == torch.strided and not value.is_meta:
             total.update(f"{value.dtype}{list(value.shape)}".encode())
-            total.update(value.detach().cpu().reshape(-1).view(torch.uint8).numpy())
-        elif isinstance(value, dict | list | tuple):
+            total.update(value.detach().cpu().resolve_conj().contiguous().reshape(-1).view(torch.uint8).numpy())
+        elif type(value) in (dict, OrderedDict, list, tuple):
             total.update(f"{type(value).__name__}{len(value)}".encode())
             for part in value.items() if isinstance(value, dict) else value:
                 add(part)
         else:
+            plain = value is None or type(value) in (bool, int, float, complex, str, bytes)
+            require(plain, "server", value, "of dense tensors, and of Python's own numbers, texts, lists and dicts")
             total.update(f"{value!r};".encode())
 
     add(state)

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from cflkit.checks import Checked, Count, Natural, Positive, Range, Weight, require
+from cflkit.checks import Checked, Count, Natural, Positive, Range, Weight, accepts, require
 from cflkit.engine.rows import Rowwise
 
 
@@ -79,12 +79,18 @@ class Prox(Checked):
     anchor : Tensor (P,), Tensor (m, P) or Pick
         Where the pull goes to; full vectors, whatever the span.
     span : slice, optional
-        The part of the vector that is pulled; all trainable parameters if None.
+        The part of the vector that is pulled, with both ends; all trainable parameters if None.
     """
 
     weight: Weight
     anchor: Rowwise
     span: slice | None = None
+
+    def __post_init__(self):
+        super().__post_init__()
+        ends = self.span and (self.span.start, self.span.stop)
+        ok = ends is None or (self.span.step is None and all(accepts(int, end) for end in ends))
+        require(ok, "span", self.span, "a slice between two integers, or None for all that is trained")
 
 
 def cross_entropy(module: nn.Module, x: Tensor, y: Tensor) -> Tensor:

@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import json
 import math
+import os
 import re
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -197,7 +198,10 @@ class Simulation(Checked):
         usual = str(torch.get_default_device())
         require(usual == "cpu", "torch's default device", usual, "cpu; device= says where models are trained")
         require(not _has_any_global_hook(), "hooks on every module", True, "none, as fast paths call no modules")
-        require(str(self.checkpoint) != "", "checkpoint", self.checkpoint, "a folder, such as 'kept', or None")
+        line = "a folder, such as 'kept', or None"
+        require(str(self.checkpoint) != "", "checkpoint", self.checkpoint, line)
+        with trial.quoting("checkpoint", self.checkpoint, line), contextlib.suppress(FileNotFoundError):
+            os.listdir(Path(self.checkpoint or ".").expanduser())
         ready = callable(getattr(method, "round", None)) and isinstance(getattr(method, "name", None), str)
         ready = ready and not isinstance(method, type)
         require(ready, "method", method, "a method with its hyper-parameters, such as FedAvg()")
@@ -206,6 +210,8 @@ class Simulation(Checked):
         forked = isinstance(self.executor, ProcessPoolExecutor) and _starts_by_forking(self.executor)
         line = "cpu with an executor that forks: use one with multiprocessing.get_context('spawn')"
         require(not forked or str(self.device).startswith("cpu"), "device", str(self.device), line)
+        with trial.quoting("executor", self.executor, "one that takes tasks"):
+            _ = self.executor and self.executor.submit(int)
         self.schedule = schedule(federation.clients, self.participation, self.rounds, self.seed, self.arrival)
         given, self.model = self.model, self._build()
         self._resolve()

@@ -29,7 +29,7 @@ class FLUX(Method):
     Parameters
     ----------
     warmup : int
-        Rounds of FedAvg before clients are clustered.
+        Rounds of FedAvg before clients are clustered; until then `ari` and `nmi` are NaN, as there is no cluster.
     every : int or None
         Cluster anew every so many rounds, and let each cluster begin at the model of the old one that is nearest
         (``flux_dynamic`` of the released code, at a round that it is told); once if None.
