@@ -1,6 +1,7 @@
 """Settings of runs and hyper-parameters of methods: what is declared is taken, and all else gets one clear line."""
 
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from multiprocessing import get_context
 from types import SimpleNamespace
 
 import pytest
@@ -12,8 +13,9 @@ from cflkit.engine.sgd import SGD
 from cflkit.engine.simulation import Simulation
 from cflkit.methods import FedAvg
 
-CLOSED = ThreadPoolExecutor(1)
-CLOSED.shutdown()
+CLOSED = ThreadPoolExecutor(1), ProcessPoolExecutor(1, get_context("spawn"))
+for pool in CLOSED:
+    pool.shutdown()
 EVERY = [(name, parameter) for name, kind in methods.METHODS.items() for parameter in parameters(kind)]
 EDGES = {  # the first number beyond and the last that is allowed, of these parameters
     (0, 1): "ifca.k cfl.min_size fedgroup.k fedgroup.pretrain fedgroup.pretrain_epochs robust.k robust.iterations "
@@ -101,7 +103,7 @@ def test_local_training(line, settings):
     ("checkpoint = '': must be a folder, such as 'kept', or None", {"checkpoint": ""}),
     ("checkpoint = .*: must be a folder, such as 'kept', or None; NotADirectory.*", {"checkpoint": __file__}),
     ("checkpoint = .*: must be a folder, .*; ValueError: embedded null byte", {"checkpoint": "a\0b"}),
-    ("executor = .*: must be one that takes tasks; Runtime.* after shutdown", {"executor": CLOSED, "workers": 1}),
+    *[("executor = .*: must be open; this one was shut down", {"executor": pool, "workers": 1}) for pool in CLOSED],
     ("model = None: must be a text or a function", {"model": None}),
     ("method = 'fedavg': must be a method with its hyper-parameters, .*", {"method": "fedavg"}),
     ("method = .*FedAvg.*: must be a method with its hyper-parameters, .*", {"method": FedAvg}),

@@ -210,8 +210,8 @@ class Simulation(Checked):
         forked = isinstance(self.executor, ProcessPoolExecutor) and _starts_by_forking(self.executor)
         line = "cpu with an executor that forks: use one with multiprocessing.get_context('spawn')"
         require(not forked or str(self.device).startswith("cpu"), "device", str(self.device), line)
-        with trial.quoting("executor", self.executor, "one that takes tasks"):
-            _ = self.executor and self.executor.submit(int)
+        shut = any(getattr(self.executor, flag, None) is True for flag in ("_shutdown", "_shutdown_thread"))
+        require(not shut, "executor", self.executor, "open; this one was shut down")
         self.schedule = schedule(federation.clients, self.participation, self.rounds, self.seed, self.arrival)
         given, self.model = self.model, self._build()
         self._resolve()
