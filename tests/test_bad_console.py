@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from unittest.mock import Mock
 
 import nbformat
 import pytest
@@ -142,23 +143,14 @@ def test_one_line_and_status_2(typed, folder, capsys):
 
 
 # ---------------------------------------------------------------------- what goes wrong later
-def test_an_interrupted_chapter_is_one_line_and_promises_nothing(folder, capsys, monkeypatch):
-    def interrupt(*_, **__):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr("papermill.execute_notebook", interrupt)
-    assert console.main(["run", "good.ipynb"]) == 130
-    assert capsys.readouterr().err == "cflkit: interrupted\n"
-
-
-def test_a_full_disk_is_called_so_with_the_files_name(folder, capsys, monkeypatch):
-    def full(*_, **__):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr("papermill.execute_notebook", full)
-    assert console.main(["run", "good.ipynb"]) == 2
-    executed = Path("runs", "good", "default", "good.ipynb")
-    assert capsys.readouterr().err == f"cflkit: {executed}: No space left on device\n"
+@pytest.mark.parametrize("error, status, line", [
+    (KeyboardInterrupt(), 130, "interrupted"),
+    (OSError(28, "No space left on device"), 2, "runs/good/default/good.ipynb: No space left on device"),
+])  # fmt: skip
+def test_a_chapter_that_stops_says_why_in_one_line_and_promises_nothing(error, status, line, capsys, monkeypatch):
+    monkeypatch.setattr("papermill.execute_notebook", Mock(side_effect=error))
+    assert console.main(["run", "good.ipynb"]) == status
+    assert capsys.readouterr().err == f"cflkit: {line}\n"
 
 
 def test_a_missing_package_is_one_line(folder, capsys, monkeypatch):
@@ -195,14 +187,18 @@ def test_an_interrupt_while_a_library_is_imported_cannot_be_swallowed(tmp_path):
     lines = ["from pathlib import Path", "import time", "try:", "    Path('imported').touch()",
              "    time.sleep(600)", "except BaseException:", "    pass"]  # fmt: skip
     (tmp_path / "torch.py").write_text("\n".join(lines))
-    settings = os.environ | {"PYTHONPATH": f"{tmp_path}:{ROOT}"}
-    process = subprocess.Popen([sys.executable, "-m", "cflkit", "list"], stderr=subprocess.PIPE, text=True,
-                               env=settings, cwd=tmp_path, preexec_fn=_listen)  # fmt: skip
-    while not (tmp_path / "imported").exists():
+    _interrupt(["list"], tmp_path / "imported", tmp_path, f"{tmp_path}:{ROOT}")
+
+
+def _interrupt(command, begun, folder, path):
+    """Interrupt a command as soon as a file is there that shows that it has begun."""
+    settings = {"env": os.environ | {"PYTHONPATH": path}, "cwd": folder, "preexec_fn": _listen, "text": True}
+    process = subprocess.Popen([sys.executable, "-m", "cflkit", *command], stderr=subprocess.PIPE, **settings)
+    while not begun.exists():
         assert process.poll() is None
         time.sleep(0.05)
     process.send_signal(signal.SIGINT)
-    assert process.communicate(timeout=60)[1] == "cflkit: interrupted\n" and process.returncode == 130
+    assert process.communicate(timeout=200)[1] == "cflkit: interrupted\n" and process.returncode == 130
 
 
 def _listen():
@@ -217,11 +213,4 @@ def test_an_interrupt_while_a_cell_runs_leaves_no_stack(folder):
     notebook.cells.append(new_code_cell(source))
     (folder / "long").mkdir()
     nbformat.write(notebook, folder / "long" / "long.ipynb")
-    command = [sys.executable, "-m", "cflkit", "run", "long/long.ipynb"]
-    settings = os.environ | {"PYTHONPATH": str(ROOT)}
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=settings, preexec_fn=_listen)
-    while not (folder / "long" / "runs").exists():  # the cell has begun
-        assert process.poll() is None
-        time.sleep(0.2)
-    process.send_signal(signal.SIGINT)
-    assert process.communicate(timeout=200)[1] == "cflkit: interrupted\n" and process.returncode == 130
+    _interrupt(["run", "long/long.ipynb"], folder / "long" / "runs", folder, str(ROOT))

@@ -176,7 +176,7 @@ def test_what_clients_know_already_reaches_them_and_is_not_counted():
 def test_reaching_nobody_costs_nothing():
     net = make()
     none = torch.arange(0)
-    up = net.call(none, lambda *_: {"x": 1}, {"all": torch.zeros(9)}, {"own": torch.zeros(0, 3)})
+    up = net.call(none, lambda *_: {"x": 1}, {"all": torch.zeros(9)}, {"own": torch.zeros(0, 3)}, mean={"x": none})
     assert (len(up), net.down, net.up, len(up.sizes)) == (0, 0, 0, 0)
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -25,7 +26,9 @@ from torch import nn
 
 from cflkit import SGD, federation, images, rng, simulate
 from cflkit.checks import enough_memory, plain
+from cflkit.data.download import reading
 from cflkit.engine.rows import Mixed, Pick
+from cflkit.engine.rows import Rows as Uploaded
 from cflkit.engine.sgd import Prox
 from cflkit.engine.simulation import Simulation
 from cflkit.methods import IFCA, Ditto, FedAvg, FedProx, LocalOnly, StoCFL
@@ -262,7 +265,7 @@ WRONG = {
     "unused": (lambda: Net(c=nn.Linear(8, 8)), "c.weight"),
     "dropout in evaluation": (hidden(lambda net, h: F.dropout(h, 0.5)), "in evaluation"),
     "NumPy's noise": (hidden(lambda net, h: h * float(np.random.rand())), "by PyTorch alone"),
-    "NumPy's weights": (having(Net, lambda net: net.a.bias.data.fill_(np.random.rand())), "by PyTorch alone"),
+    "NumPy's weights": (having(Net, lambda net: net.a.bias.data.fill_(np.random.rand())), "one seed gave two"),
     "nothing to train": (having(Net, lambda net: net.requires_grad_(False)), "something to train"),
     "weights cut in evaluation": (partial(Short, always=True), "its weights as they are in evaluation"),
     "no derivative": (hidden(lambda net, h: h.detach().requires_grad_()), "a.weight"),
@@ -617,14 +620,18 @@ SEAM = {  # a method, and what its line says
     "client gives nothing": (upload(lambda rows: None), "= None: must be a dict of what clients upload"),
     "client gives a number": (upload(lambda rows: {"model": 3.0}), ": model = 3.0: must be a tensor or a Part"),
     "one row for all": (upload(lambda rows: {"model": rows[:1]}), "rows of model = 1: must be 2, one of "),
+    "one number": (upload(lambda rows: {"model": rows.sum()}), "must be a tensor or a Part with a row of each"),
     "another name": (upload(lambda rows: {"weights": rows}), "a dict with ['model'], of which a mean is wanted"),
     "chunks that differ": (upload(lambda rows: {"model": rows[:, len(rows):]}), "must be as of the first clients"),
     "weights of 0": (replaced(weigh=lambda self, clients, net: 0 * clients), "weights of model = [0, 0, 0]"),
     "weights without end": (replaced(weigh=lambda self, clients, net: clients / 0), "weights of model = [nan, inf"),
+    "weights below 0": (replaced(weigh=lambda self, clients, net: 2 * clients - 1), "weights of model = [-1, 1"),
     "weights of some": (replaced(weigh=lambda self, clients, net: clients[:2]), "weights of model = 2: must be 3"),
     "a list of clients": (calling(lambda c: [0, 1]), "clients = [0, 1]: must be a tensor"),
     "truth values for clients": (calling(lambda c: c > 0), "clients = tensor([False"),
     "a client too far": (calling(lambda c: c + 1), "clients = [3]: must be in 0..2"),
+    "a client too low": (calling(lambda c: c - 1), "clients = [-1]: must be in 0..2"),
+    "a table of clients": (calling(lambda c: c[:, None]), "clients = tensor([[0], [1], [2]]): must be a"),
     "rows for some": (calling(lambda c: c, per_client={"x": torch.zeros(2, 4)}), "rows of x = 2: must be 3"),
     "a vector cut short": (doing(lambda at, data, local: local.sgd(at[1:], data)), "shape of start = ("),
     "vectors of others": (doing(lambda at, data, local: local.sgd(at.expand(5, -1), data)), "shape of start = (5"),
@@ -657,8 +664,11 @@ SEAM = {  # a method, and what its line says
     "a rate for an optimiser": (pulled(lambda at: (), optimiser=0.1), "optimiser = 0.1: must be of type SGD"),
     "predicts for some": (replaced(predict=lambda self, model, vector, x: model.forward(vector, x)[:1]),
                           "predicted = 'torch.float64(1, 3)': must be floats (2, 3)"),
+    "predicts labels": (replaced(predict=lambda self, model, vector, x: model.forward(vector, x).long()),
+                        "predicted = 'torch.int64(2, 3)': must be floats (2, 3)"),
     "shares of 3": (replaced(serve=lambda self, server, clients, net: Mixed(server["model"][None], torch.full(
         (len(clients), 1), 3.0))), "shares = tensor([[3.]"),
+    "clusters of some": (replaced(assignment=lambda *_: torch.tensor([0, 1])), "mine.assignment = tensor([0, 1])"),
     "clusters below -1": (replaced(assignment=lambda *_: torch.tensor([-5, 0, 1])), "mine.assignment = tensor([-5"),
     "config without a number": (replaced(config=lambda self: {"a": np.nan}), "mine.config = {'a': nan}"),
     "less than nothing": (averaging(lambda rows: rows.mean(torch.tensor([-1.0, 1, 1]))), "weights = [-1.0, 1.0, 1"),
@@ -666,7 +676,9 @@ SEAM = {  # a method, and what its line says
     "log by numbers": (replaced(log=lambda *_: {1: 1}), "mine.log = [1]: must be a dict"),
     "serves single precision": (replaced(serve=lambda self, server, clients, net: server["model"].float().expand(
         len(clients), -1)), "a model that is scored = tensor"),
-    "serves a dict": (replaced(serve=lambda self, server, clients, net: {}), "models that are served = {}"),
+    "serves a list": (replaced(serve=lambda self, server, clients, net: [0.0] * len(clients)), "models that are"),
+    "serves tables": (replaced(serve=lambda self, server, clients, net: server["model"].expand(
+        len(clients), 1, -1)), "a model that is scored = tensor"),
 }  # fmt: skip
 
 
@@ -675,6 +687,18 @@ def test_what_a_method_hands_over_is_looked_at(case, fed):
     method, words = SEAM[case]
     for more in ({"chunk": 2}, {"chunk": 2, "workers": 2}):
         assert words in str(refusal(simulate, method, fed, model=mlp, local=LOCAL, **QUIET, **more))
+
+
+@pytest.mark.parametrize("call, words", [
+    (lambda: Mixed(torch.ones(1, 4), torch.full((3, 2), 0.5)), "shares = tensor([[0.5000, 0.5000]"),
+    (lambda: Mixed(torch.ones(2, 4), torch.tensor([[2.0, -1.0]])), "shares = tensor([[ 2., -1.]]): must be (m, K)"),
+    (lambda: Pick(torch.ones(2, 4), torch.zeros(3)), "index = tensor([0., 0., 0.]): must be a tensor of integers"),
+    (lambda: Uploaded([torch.ones(3, 4)]).sum_by(torch.tensor([0, 1]), 2), "groups = 2: must be 3 long, one a row"),
+    (lambda: Uploaded([torch.ones(3, 4)]).mean(torch.ones(2)), "weights = 2: must be 3 long, one a row"),
+    (lambda: Uploaded([torch.ones(3, 4).long()]).mean(), "rows = torch.int64: must be floats")])  # fmt: skip
+def test_rows_and_what_points_to_them_are_looked_at(call, words):
+    assert words in str(refusal(call))
+    assert len(Mixed(torch.ones(1, 4), torch.full((3, 1), torch.nan))) == 3  # of diverged models
 
 
 def test_a_chain_needs_what_is_passed_on(fed):
@@ -755,6 +779,8 @@ def test_too_little_memory_is_called_so(fed):
             room()
     with pytest.raises(MemoryError, match=r"^work: too little memory$"), enough_memory("work"):
         raise RuntimeError("CUDA out of memory")
+    with pytest.raises(MemoryError), reading(Path("a.npz")):
+        raise MemoryError  # no damage of the file
     with pytest.raises(RuntimeError, match="other"), enough_memory("work"):
         raise RuntimeError("other")
     method = replaced(client=lambda *_: {"model": torch.empty(2**55)})

@@ -167,6 +167,8 @@ def reading(path: Path, advice: str = "fetch it again") -> Iterator[None]:
     try:
         with naming(path):
             yield
+    except MemoryError:
+        raise
     except Exception as error:  # the parsers raise a dozen types between them, some of their own
         if isinstance(error, OSError) and error.errno is not None:
             raise
