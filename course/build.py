@@ -50,12 +50,18 @@ def rubric(assignment: Assignment) -> str:
     most = tasks_of(assignment.name)
     for each in planted(assignment.name):
         task = each["task"]
-        code = cells(assignment.name, change=each, measured=task == "measure")
+        where = f"course/wrong/{assignment.name}.yaml: {each['mistake']}: "
+        try:
+            code = cells(assignment.name, change=each, measured=task == "measure")
+        except LookupError as stale:
+            print(f"{where}{stale}; mend `from` and `to` there")
+            continue
         left = points(assignment.name, code, only=task)[0][task]
         lines.append(f"| {task} | {each['mistake']} | {left} | {most[task]} |")
-        if left != (said := each["points"].get(task, most[task])):
-            where = f"course/wrong/{assignment.name}.yaml"
-            print(f"{where}: {each['mistake']}: leaves {left} points in {task} and not {said}; mend `points` there")
+        if left == most[task]:
+            print(f"{where}no hidden test of {task} notices it; mend the test, or `to` where it is right by now")
+        elif left != (said := each["points"].get(task, most[task])):
+            print(f"{where}leaves {left} points in {task} and not {said}; mend `points` there")
     return "\n".join(lines) + "\n"
 
 

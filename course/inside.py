@@ -70,7 +70,8 @@ def cells(
         if cell.kind in ("code", "task") and (measured or cell.id not in ("parameters", "measure")):
             code = getattr(cell, part)
             if change and (cell.kind, cell.id) == ("task", change["task"]):
-                assert code.count(change["from"]) == 1, f"{assignment}, {change['mistake']}: no such text"
+                if (times := code.count(change["from"])) != 1:
+                    raise LookupError(f"its `from` is {times} times in the solution, and should be once")
                 code = code.replace(change["from"], change["to"])
             found.append((cell.id, code))
     return found
