@@ -400,8 +400,9 @@ def main(
     for each in submissions:
         key = each.student, each.assignment
         when[key] = late.days(each.assignment, each.when, each.late, before.get(key, {}).get("late", ""))
-        if when[key] and each.late:
-            each.note = "; ".join(filter(None, (each.note, "Canvas says that it came late, and not how many days")))
+        if each.late:
+            how = "and not how many days" if when[key] else "which costs nothing, as no due date is known here"
+            each.note = "; ".join(filter(None, (each.note, f"Canvas says that it came late, {how}")))
     results: list[Result] = []
 
     def done(result: Result) -> None:
