@@ -149,9 +149,9 @@ def others(name: str, parameter: parameters.Parameter):
 
 
 def small(schema: parameters.Schema) -> dict:
-    """The defaults, with few rounds."""
-    rounds = schema.parameters.get("rounds")
-    return schema.read({"rounds": str(int(get_args(rounds.hint)[1].low))} if rounds else {})
+    """The defaults, with the least of rounds, and of rounds between two graphs."""
+    few = schema.parameters.keys() & {"rounds", "refresh"}
+    return schema.read({name: str(int(get_args(schema.parameters[name].hint)[1].low)) for name in few})
 
 
 def allowed(schema: parameters.Schema, values: dict) -> bool:
@@ -177,6 +177,7 @@ def shown(path, values):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("chapter, name", KNOWN)
 def test_each_parameter_changes_what_the_chapter_shows(chapter, name, monkeypatch):
     monkeypatch.setenv("MPLBACKEND", "agg")

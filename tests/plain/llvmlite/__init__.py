@@ -1,3 +1,3 @@
 """Stands in the way of the real package: ``make test-plain`` runs the tests as if llvmlite were not installed."""
 
-raise ImportError("blocked by make test-plain")
+raise ModuleNotFoundError("blocked by make test-plain")
