@@ -78,8 +78,7 @@ def without_entry(folder):
 
 
 STATE = {
-    "empty": lambda folder: cut(folder / "state.pt", 0),
-    "cut short": lambda folder: cut(folder / "state.pt", -100),
+    "empty": lambda folder: cut(folder / "state.pt", 0), "cut short": lambda folder: cut(folder / "state.pt", -100),
     "a bit": lambda folder: flip(folder / "state.pt", b"personal"),
     "an entry of the archive is missing": without_entry,
     "another dictionary": lambda folder: torch.save({"weights": torch.zeros(3)}, folder / "state.pt"),
@@ -91,36 +90,23 @@ STATE = {
     "a server that is none": state(lambda kept: kept.update(server=None)),
 }
 ROWS = {
-    "missing": row(lambda one, _: one.unlink()),
-    "empty": row(lambda one, _: cut(one, 0)),
-    "cut short": row(lambda one, _: cut(one, -40)),
-    "another client's": row(swap),
+    "a row is missing": row(lambda one, _: one.unlink()), "a row is empty": row(lambda one, _: cut(one, 0)),
+    "a row is cut short": row(lambda one, _: cut(one, -40)), "another client's": row(swap),
 }
 
 
-@pytest.mark.parametrize("damage", STATE)
-def test_a_damaged_state(damage, whole, idle, tmp_path):
-    damaged(STATE[damage], whole, tmp_path, r"checkpoint = '.*state\.pt': must be a whole checkpoint; delete .*")
+LINE = {True: r"checkpoint = '.*state\.pt': must be a whole checkpoint; delete .*",
+        False: r"memory = '.*personal-\d+-\d\.npz': must be the whole row of its client; delete its checkpoint .*"}
 
 
-@pytest.mark.parametrize("damage", ROWS)
-def test_a_damaged_row(damage, whole, idle, tmp_path):
-    line = r"memory = '.*personal-\d+-\d\.npz': must be the whole row of its client; delete its checkpoint .*"
-    damaged(ROWS[damage], whole, tmp_path, line)
-
-
-@pytest.fixture
-def idle(monkeypatch):
-    """Whatever begins to work fails."""
+@pytest.mark.parametrize("damage", [*STATE, *ROWS])
+def test_a_damaged_state_or_row(damage, whole, tmp_path, monkeypatch):
     for part in ("start", "round"):
         monkeypatch.setattr(Ditto, part, lambda *_: pytest.fail("a damaged run was begun anew, or gone on with"))
-
-
-def damaged(damage, whole, folder, line):
-    kept, fed = whole
-    shutil.copytree(kept, folder, dirs_exist_ok=True)
-    damage(folder)
-    refused(line, simulate, Ditto(), fed, checkpoint=folder, **SETTINGS | {"rounds": 3})
+    shutil.copytree(whole[0], tmp_path, dirs_exist_ok=True)
+    (STATE | ROWS)[damage](tmp_path)
+    line = LINE[damage in STATE]
+    refused(line, simulate, Ditto(), whole[1], checkpoint=tmp_path, **SETTINGS | {"rounds": 3})
 
 
 @pytest.fixture

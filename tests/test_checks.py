@@ -23,15 +23,13 @@ from cflkit.checks import Checked, Count, Fraction, Inside, Natural, Positive, R
     (Annotated[float, Range(0, 1, open_high=True)], [0, 0.9], [1.0], "a finite number, in [0, 1)"),
     (Annotated[float, Range(-1, 1)], [-1, 1], [1.5], "a finite number, in [-1, 1]"),
     (float, [-5, 0.1], [math.nan, "1"], "a finite number"),
-    (bool, [True, False], [0, 1, "no", None], "True or False"),
-    (str, ["a"], [1, None], "a text"),
+    (bool, [True, False], [0, 1, "no", None], "True or False"), (str, ["a"], [1, None], "a text"),
     (Literal["a", "b"], ["a"], ["c", None, 1], "one of a, b"),
     (Count | None, [None, 2], [0, "x"], "an integer, 1 or more or None"),
     (Sequence[int], [[1, 2], (3,), []], ["12", [1, "2"], [2.5], 3], "a sequence, each an integer"),
     (Some[int], [[1], (2, 3)], [[], (), 1, ["a"]], "a sequence, each an integer, not empty"),
     (tuple[float, ...], [(0.5,), [1]], [(math.nan,), 0.5], "a sequence, each a finite number"),
-    (Callable, [len], [3], "a function"),
-    (Range, [Range()], [3, None], "of type Range"),
+    (Callable, [len], [3], "a function"), (Range, [Range()], [3, None], "of type Range"),
 ])  # fmt: skip
 def test_what_an_annotation_allows(hint, right, wrong, words):
     assert checks.allowed(hint) == words

@@ -208,15 +208,13 @@ RIGHT = {
     "tied layers": having(through(dense, dense), tie),
     "a layer twice": lambda: Net(lambda net, h: net.layer(net.layer(h).relu()), layer=dense()),
     "a layer with two names": having(through(dense), lambda net: setattr(net, "again", net.layer)),
-    "constants": Buffers,
-    "batch norm": through(partial(nn.BatchNorm1d, 8)),
+    "constants": Buffers, "batch norm": through(partial(nn.BatchNorm1d, 8)),
     "group norm": through(partial(nn.GroupNorm, 1, 8)),
     "weight norm": through(lambda: nn.utils.parametrizations.weight_norm(dense())),
     "frozen": having(through(dense), lambda net: net.a.requires_grad_(False)),
     "half": having(through(dense), lambda net: net.half()),
     "spectral norm": through(lambda: nn.utils.parametrizations.spectral_norm(dense())),
-    "weights of limited length": Short,
-    "a row of layers": row(wide, nn.ReLU, out),
+    "weights of limited length": Short, "a row of layers": row(wide, nn.ReLU, out),
     "a sum of weights": lambda: Net(lambda net, h: h * (net.p + net.q), p=ones(), q=ones()),
     "an embedding": lambda: nn.Sequential(Pixels(), nn.Embedding(5, 2), nn.Flatten(), nn.Linear(32, 3)),
     "tied rows of layers": having(row(wide, nn.ReLU, wide, nn.ReLU, out),
@@ -260,8 +258,7 @@ WRONG = {
     "too few logits": (lambda: nn.Sequential(nn.Flatten(), nn.Linear(16, 2)), "[2, 2]"),
     "wrong size": (lambda: nn.Sequential(nn.Flatten(), nn.Linear(15, 3)), "mat1 and mat2"),
     "no module": (lambda: 3, "a function that makes a network"),
-    "a module": (ONE, "a function that makes a network"),
-    "one module": (lambda: ONE, "a new network whenever"),
+    "a module": (ONE, "a function that makes a network"), "one module": (lambda: ONE, "a new network whenever"),
     "unused": (lambda: Net(c=nn.Linear(8, 8)), "c.weight"),
     "dropout in evaluation": (hidden(lambda net, h: F.dropout(h, 0.5)), "in evaluation"),
     "NumPy's noise": (hidden(lambda net, h: h * float(np.random.rand())), "by PyTorch alone"),
@@ -413,24 +410,17 @@ BYTES = np.random.default_rng(2).integers(0, 256, (N, 5, 5)).astype(np.uint8)
 BYTES[0, 0, 0] = 255
 LABELS = np.arange(N) % 3
 PIXELS = [  # given, options, what a model sees of the first pixel
-    (BYTES, {}, 1.0),
-    (BYTES / 255, {}, 1.0),
-    (torch.tensor(BYTES / 255).bfloat16(), {}, 1.0),
-    (torch.tensor(BYTES / 255).to_sparse(), {}, 1.0),
-    ((BYTES // 16), {"scale": 16}, 15 / 16),
-    (BYTES[::-1].copy()[::-1], {}, 1.0),
-    ((BYTES > 99).astype(np.uint8), {"scale": 1}, 1.0),
-    (BYTES.astype(np.int32) * 4, {"scale": 1023}, 1020 / 1023),
-    (0 * BYTES, {}, 0.0),
+    (BYTES, {}, 1.0), (BYTES / 255, {}, 1.0), (torch.tensor(BYTES / 255).bfloat16(), {}, 1.0),
+    (torch.tensor(BYTES / 255).to_sparse(), {}, 1.0), ((BYTES // 16), {"scale": 16}, 15 / 16),
+    (BYTES[::-1].copy()[::-1], {}, 1.0), ((BYTES > 99).astype(np.uint8), {"scale": 1}, 1.0),
+    (BYTES.astype(np.int32) * 4, {"scale": 1023}, 1020 / 1023), (0 * BYTES, {}, 0.0),
     (0.2 * (BYTES / 255), {"scale": 1}, 0.2),
 ]
 WRONG_PIXELS = [
     (BYTES // 16, "scale = None: must be given, as no pixel is above 15: the value that means 1, such as 15, or "),
-    (BYTES > 99, "x.dtype = 'bool'"),
-    (BYTES.astype(int) * 4, "x = [1020]"),
+    (BYTES > 99, "x.dtype = 'bool'"), (BYTES.astype(int) * 4, "x = [1020]"),
     (BYTES / 255 - 0.5, "x = ["),
-    (BYTES / 255 + 0j, "x.dtype = 'complex128'"),
-    (np.where(BYTES > 99, np.nan, 1), "x = [nan]"),
+    (BYTES / 255 + 0j, "x.dtype = 'complex128'"), (np.where(BYTES > 99, np.nan, 1), "x = [nan]"),
     (np.ma.masked_array(BYTES, BYTES > 99), "x = 'a masked array'"),
     ([[1, 2], [3]], "x = list: must be a tensor or an array of numbers"),
     ("digits", "x = 'digits': must be a tensor or an array of numbers"),
@@ -547,12 +537,10 @@ def test_what_a_network_is_made_of_is_as_with_pytorchs_own_generator_and_precisi
 
 # ---------------------------------------------------------------------- fast paths, and methods of one's own
 STEEP = [
-    (Ditto(lam=50.0), SGD(0.1, 10, batch_size=5)),
-    (FedProx(mu=1e30), SGD(1e30, 6, batch_size=5, momentum=0.9)),
+    (Ditto(lam=50.0), SGD(0.1, 10, batch_size=5)), (FedProx(mu=1e30), SGD(1e30, 6, batch_size=5, momentum=0.9)),
     (FedAvg(), SGD(1e30, 4, batch_size=5, weight_decay=1e30)),
     (FedAvg(), SGD(1e20, 4, batch_size=5, momentum=0.9, nesterov=True, weight_decay=1e10)),
-    (Ditto(lam=1e4), SGD(0.1, 9)),
-    (FedAvg(), SGD(1e9, 2, weight_decay=1e10, nesterov=True, momentum=0.1)),
+    (Ditto(lam=1e4), SGD(0.1, 9)), (FedAvg(), SGD(1e9, 2, weight_decay=1e10, nesterov=True, momentum=0.1)),
 ]
 
 

@@ -82,8 +82,9 @@ def test_what_has_ended_is_told_with_the_time_that_is_left(monkeypatch, capsys):
         assert said.err == "cflkit: d failed: bad\n" and said.out.splitlines() == [
             "5 to run, about 12 min on one core", "1 of 5: a: f0; was there", "2 of 5: b: f120; about 5 min left",
             "c: another process is at work on it", "5 of 5: e: f60"]  # fmt: skip
-        with pytest.raises(pool.TimeIsUp):
-            pool.report(tasks, 100)
+        for more, seconds in (({}, 100), ({"f": partial(fail, pool.TimeIsUp())}, inf)):
+            with pytest.raises(pool.TimeIsUp):
+                pool.report(tasks | more, seconds)
         assert [value for _, value, _ in pool.run([lambda seconds: (seconds, work(4, "", 0))] * 9, 10)] == [
             (10, (Path("f4"), "")), (6, (Path("f4"), "")), (2, (Path("f4"), ""))]  # fmt: skip
 
