@@ -102,7 +102,7 @@ def test_local_training(line, settings):
     ("debug = 'no': must be True or False", {"debug": "no"}),
     ("checkpoint = '': must be a folder, such as 'kept', or None", {"checkpoint": ""}),
     ("checkpoint = .*: must be a folder, such as 'kept', or None; NotADirectory.*", {"checkpoint": __file__}),
-    ("checkpoint = .*: must be a folder, .*; ValueError: embedded null byte", {"checkpoint": "a\0b"}),
+    ("checkpoint = .*: must be a folder, .*; ValueError: .*null .*", {"checkpoint": "a\0b"}),
     *[("executor = .*: must be open; this one was shut down", {"executor": pool, "workers": 1}) for pool in CLOSED],
     ("model = None: must be a text or a function", {"model": None}),
     ("method = 'fedavg': must be a method with its hyper-parameters, .*", {"method": "fedavg"}),
