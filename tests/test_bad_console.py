@@ -37,8 +37,7 @@ def folder(tmp_path, monkeypatch):
     notebook("none.ipynb")
     notebook("two.ipynb", CELL, CELL)
     notebook("together.ipynb", "x: int = 5  # number\n# require: x < 5")
-    for name, text in {"text.ipynb": "no JSON", "cells.ipynb": '{"cells": [1]}', "file": "",
-                       "README.md": "read me"}.items():  # fmt: skip
+    for name, text in {"text.ipynb": "no JSON", "cells.ipynb": '{"cells": [1]}', "file": "", "README.md": "me"}.items():
         (tmp_path / name).write_text(text)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CFLKIT_DATA", str(tmp_path / "data"))  # which holds none
@@ -121,6 +120,7 @@ BAD = {
     "run good.ipynb -p rounds=8": "tau = 0.5, rounds = 8: must fulfil rounds * tau < 4",
     "run good.ipynb --out file": "out = 'file': must be a folder that can be written to (File exists)",
     "check missing.ipynb": "missing.ipynb: No such file or directory",
+    "run good.ipynb --out \udcfc": "('utf-8' codec can't encode character '\\udcfc' in position 0: ",
     "refresh": "the following arguments are required: notebook", "pages now": "unrecognized arguments: now",
 }  # fmt: skip
 

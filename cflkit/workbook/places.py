@@ -37,11 +37,11 @@ def need_book() -> None:
 def need_folder(name: str, folder: Path) -> None:
     """Require that files can be written to a folder, and make it if it is not there."""
     try:
+        str(folder).encode()  # notebooks and records name it, in letters that the locale may not know
         folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-    except OSError as error:
-        require(False, name, str(folder), f"a folder that can be written to ({error.strerror})")
+        tempfile.TemporaryFile(dir=folder).close()
+    except (OSError, UnicodeError) as error:
+        require(False, name, str(folder), f"a folder that can be written to ({getattr(error, 'strerror', error)})")
 
 
 def near(path: Path) -> Path:
