@@ -37,8 +37,8 @@ def folder(tmp_path, monkeypatch):
     notebook("none.ipynb")
     notebook("two.ipynb", CELL, CELL)
     notebook("together.ipynb", "x: int = 5  # number\n# require: x < 5")
-    for name, text in {"text.ipynb": "no JSON", "cells.ipynb": '{"cells": [1]}', "file": "", "README.md": "me"}.items():
-        (tmp_path / name).write_text(text)
+    for name, x in {"text.ipynb": "no JSON", "cells.ipynb": '{"cells": [1]}', "file": "", "README.md": "x"}.items():
+        (tmp_path / name).write_text(x)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CFLKIT_DATA", str(tmp_path / "data"))  # which holds none
     work = ("papermill.execute_notebook", "cflkit.workbook.chapters.notebooks.refresh",
