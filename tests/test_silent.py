@@ -257,7 +257,7 @@ WRONG = {
     "rare noise of Python's": (hidden(lambda net, h: h if random.random() < 0.999 else -h), "by PyTorch alone"),
     "too few logits": (lambda: nn.Sequential(nn.Flatten(), nn.Linear(16, 2)), "[2, 2]"),
     "wrong size": (lambda: nn.Sequential(nn.Flatten(), nn.Linear(15, 3)), "mat1 and mat2"),
-    "no module": (lambda: 3, "a function that makes"), "raises": (hidden(lambda net, h: 1 / 0), "ZeroDivisionError"),
+    "no module": (lambda: 3, "a function that"), "raises": (hidden(lambda net, h: 1 / 0), "ZeroDivisionError"),
     "a module": (ONE, "a function that makes a network"), "one module": (lambda: ONE, "a new network whenever"),
     "unused": (lambda: Net(c=nn.Linear(8, 8)), "c.weight"),
     "dropout in evaluation": (hidden(lambda net, h: F.dropout(h, 0.5)), "in evaluation"),
