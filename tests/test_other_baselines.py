@@ -521,8 +521,7 @@ def test_fedgroup_compares_updates_wherever_they_begin():
     updates = torch.tensor([[1, 0, 0], [0, 1, 0], [3, 0, 0], [0, 0.5, 0]], dtype=torch.float64)
     for height in (0.0, 100.0):  # where all models point the same way
         found = FedGroup(k=2).start(Pretrained(torch.tensor([0, 0, height], dtype=torch.float64), updates))
-        flip = int(found["assign"][0])
-        assert (found["assign"] ^ flip).tolist() == [0, 1, 0, 1]
+        assert (found["assign"] ^ int(found["assign"][0])).tolist() == [0, 1, 0, 1]
 
 
 def test_a_group_of_fedgroup_without_members_stands_where_all_began():
