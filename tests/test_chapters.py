@@ -48,8 +48,8 @@ EDGES = {
         {"mu": 5.0, "lam": 5.0, "rank": 39, "k": 20, "rounds": 2},
     ],
     "mdicfl": [
-        {"k": 1, "sampler": "back_search", "init": "common", "rounds": 3, "per_cluster": 24},
-        {"k": 12, "sampler": "generator", "init": "distinct", "rounds": 3, "per_cluster": 3},
+        {"k": 1, "init": "common", "rounds": 3, "per_cluster": 24},
+        {"k": 12, "init": "distinct", "rounds": 3, "per_cluster": 3},
     ],
     "own": [
         {"rounds": 2, "epochs": 1, "lr": 0.01, "width": 1},
@@ -119,9 +119,6 @@ def test_a_chapter_runs_on_mnist_in_five_minutes(chapter, tmp_path):
 
 
 # ---------------------------------------------------------------------- what each parameter changes
-EVERY = {"refresh"}  # so many rounds
-
-
 @pytest.fixture(autouse=True)
 def default_dtype():
     """A chapter may set it for its own kernel."""
@@ -130,12 +127,7 @@ def default_dtype():
 
 
 def others(name: str, parameter: parameters.Parameter):
-    """Values near the default, and the choices, that are allowed; of counts of rounds the least.
-
-    In few rounds, what is done every four shows no more than what is done every five.
-    """
-    if name in EVERY:
-        yield 1
+    """Values near the default, and the choices, that are allowed."""
     if get_origin(parameter.hint) is Literal:
         yield from (choice for choice in get_args(parameter.hint) if choice != parameter.default)
     elif type(parameter.default) is bool:
@@ -149,7 +141,7 @@ def others(name: str, parameter: parameters.Parameter):
 
 
 def small(schema: parameters.Schema) -> dict:
-    """The defaults, with the least of rounds, and of rounds between two graphs."""
+    """The defaults, with few rounds, and in each of them what is done every few."""
     few = schema.parameters.keys() & {"rounds", "refresh"}
     return schema.read({name: str(int(get_args(schema.parameters[name].hint)[1].low)) for name in few})
 
