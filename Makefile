@@ -26,9 +26,8 @@ BUILD = build() { mkdir -p $(dir $(LOG)); $(FIXED) $(PY) -m cflkit pages || exit
     { tr -d '\033' <$(LOG) | sed 's/\[[0-9;]*m//g'; exit 1; }; }; build
 
 # Minutes long, and how many on two cores where `make test` takes ten. `.ci/run` rotates over this list; a target joins it
-# once a whole run of it has passed. To be run whole: test-slow, test-killed, test-edges, test-parameters, test-mnist,
-# test-plain, test-mutants-rest.
-SLOW := test-mutants-methods:9 check-refresh:8 test-course:12
+# once a whole run of it has passed. To be run whole: test-parameters, test-plain, test-mutants-rest.
+SLOW := test-mutants-methods:9 check-refresh:8 test-course:15 test-slow:9 test-killed:10 test-mnist:13 test-edges:19
 
 export NO_COLOR := 1
 unexport FORCE_COLOR
@@ -37,8 +36,8 @@ MAKEFLAGS += --no-print-directory
 .DEFAULT_GOAL := help
 
 .PHONY: help env book test lint text unit notebooks pages refresh picture specimens steps playground bench gpu transfers \
-    course grade $(foreach each,$(SLOW),$(firstword $(subst :, ,$(each)))) test-slow test-fused test-mutants-rest test-mutants test-browser check-links \
-    slow-targets clean
+    course grade $(foreach each,$(SLOW),$(firstword $(subst :, ,$(each)))) test-fused test-parameters \
+    test-plain test-mutants-rest test-mutants test-browser check-links slow-targets clean
 
 help:  ## list the targets
 	@echo "usage: make TARGET [PYTHON=python3.11] [JOBS=2]"
