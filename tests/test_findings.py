@@ -2,6 +2,7 @@
 
 import importlib
 import re
+from types import SimpleNamespace
 
 import pytest
 from sphinx.errors import ExtensionError
@@ -40,3 +41,11 @@ def test_one_that_does_not_hold_is_named(name, monkeypatch):
     monkeypatch.syspath_prepend(places.BOOK / "_ext")
     with pytest.raises(ExtensionError, match=f"finding {name}"):  # a build ends there
         importlib.import_module("findings").compute(None)
+
+
+def test_a_changed_sentence_reaches_every_page(monkeypatch):
+    monkeypatch.syspath_prepend(places.BOOK / "_ext")
+    extension, env = importlib.import_module("findings"), SimpleNamespace(found_docs={"a", "b"})
+    for said, again in (({"x": "1"}, set()), ({"x": "1"}, set()), ({"x": "2"}, {"a", "b"}), ({"x": "2"}, set())):
+        monkeypatch.setattr(extension, "SAID", said)
+        assert extension.outdated(None, env) == again

@@ -110,8 +110,7 @@ def test_noise_on_descriptors():
         z = np.asarray(x, float) @ server["directions"].numpy()
         noise = rng.generator(0, 1, i, "descriptor").laplace(size=16) * (z.max() - z.min()) / (3 * 0.5)
         close(found[i], by_hand(x, y, server["directions"].numpy()).ravel() + noise, 1e-9)
-    exact = plain.described(server, net.everybody, plain.describe, net)
-    assert (found != exact).all()
+    assert (found != plain.described(server, net.everybody, plain.describe, net)).all()
 
 
 def test_what_reaches_the_decision_layer(fed):

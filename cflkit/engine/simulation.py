@@ -198,10 +198,11 @@ class Simulation(Checked):
         usual = str(torch.get_default_device())
         require(usual == "cpu", "torch's default device", usual, "cpu; device= says where models are trained")
         require(not _has_any_global_hook(), "hooks on every module", True, "none, as fast paths call no modules")
-        line = "a folder, such as 'kept', or None"
-        require(str(self.checkpoint) != "", "checkpoint", self.checkpoint, line)
-        with trial.quoting("checkpoint", self.checkpoint, line), contextlib.suppress(FileNotFoundError):
-            os.listdir(Path(self.checkpoint or ".").expanduser())
+        if self.checkpoint is not None:
+            line = "a folder, such as 'kept', or None"
+            require(str(self.checkpoint) != "", "checkpoint", self.checkpoint, line)
+            with trial.quoting("checkpoint", self.checkpoint, line), contextlib.suppress(FileNotFoundError):
+                os.listdir(Path(self.checkpoint).expanduser())
         ready = callable(getattr(method, "round", None)) and isinstance(getattr(method, "name", None), str)
         ready = ready and not isinstance(method, type)
         require(ready, "method", method, "a method with its hyper-parameters, such as FedAvg()")

@@ -100,7 +100,7 @@ def load(found: Mapping[str, Iterable[Path]]) -> tuple[dict[str, list[Run]], lis
     for name, files in found.items():
         for file in files:
             try:
-                good |= {name: [*good.get(name, []), read(file)]}  # no name without a run
+                good[name] = [*good.get(name, []), read(file)]  # no name without a run
             except ValueError as error:
                 bad.append(f"left out: {error}")
     return {name: sorted(runs, key=lambda run: run.seed) for name, runs in good.items()}, bad
