@@ -102,7 +102,7 @@ def test_a_reader_chooses_by_keys_and_sends_the_view(explore):
     page.locator("[name=table]").focus()
     page.keyboard.press("ArrowDown")
     page.wait_for_function("document.querySelector('.ex-link a').hash === '#table-comparison-rot-r100'")
-    box = page.get_by_role("checkbox", name="FedAvg")
+    box = page.get_by_role("checkbox", name="FedAvg", exact=True)
     box.focus()
     assert page.locator(".ex-row:not(.ex-dim)").count() == 1
     page.keyboard.press("Space")

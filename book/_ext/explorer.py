@@ -79,6 +79,7 @@ class Explorer(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """Return the list of tables amid what the script fills."""
+        self.env.note_reread()  # a run may have filled a table
         whole, links = nodes.container(classes=["ex"]), nodes.container(classes=["ex-list"])
         self.state.nested_parse(StringList(list(listing(list(tables())))), 0, links)
         whole += [nodes.raw("", drawings.render("explorer"), format="html"), links]

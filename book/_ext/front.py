@@ -105,7 +105,7 @@ class Picture(SphinxDirective):
 
     def run(self) -> list[nodes.Node]:
         """Return the figure."""
-        self.env.note_dependency(str(FILE))
+        self.env.note_reread()  # whatever is drawn comes from records
         html = drawing(leads()) + drawing(leads(), slim=True) if self.name == "leads" else self.sorting()
         caption, problems = self.parse_inline(" ".join(self.content))
         return [nodes.raw("", f'<figure class="{self.name}">{html}<figcaption>', format="html"),
