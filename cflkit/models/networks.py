@@ -49,6 +49,7 @@ class MLP(nn.Module):
         self.decision = nn.Linear(width, classes)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Logits (n, classes) of images (n, C, H, W)."""
         return self.decision(F.relu(self.hidden(x.flatten(1))))
 
     def layers(self) -> list[nn.Module]:
@@ -75,6 +76,7 @@ class LeNet(nn.Module):
         self.decision = nn.Linear(84, classes)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Logits (n, classes) of images (n, C, H, W)."""
         x = F.max_pool2d(F.relu(self.conv1(x)), 2)
         x = F.max_pool2d(F.relu(self.conv2(x)), 2).flatten(1)
         return self.decision(F.relu(self.fc2(F.relu(self.fc1(x)))))
@@ -104,6 +106,7 @@ class StoCFLFemnist(nn.Module):
             nn.init.xavier_uniform_(layer.weight)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Logits (n, classes) of images (n, C, H, W)."""
         x = F.max_pool2d(F.relu(self.conv2(F.relu(self.conv1(x)))), 2)
         return self.decision(F.relu(self.fc(self.dropout(x).flatten(1))))
 
@@ -123,6 +126,7 @@ class LeafFemnist(nn.Module):
         self.decision = nn.Linear(width, classes)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Logits (n, classes) of images (n, C, H, W)."""
         return self.classify(self.fc(self.features(x)))
 
     def features(self, x: Tensor) -> Tensor:
@@ -159,6 +163,7 @@ class LeafCelebA(nn.Module):
         self.decision = nn.Linear(32 * -(-height // 16) * -(-width // 16), classes)
 
     def forward(self, x: Tensor) -> Tensor:
+        """Logits (n, classes) of images (n, C, H, W)."""
         for block in self.blocks:
             x = F.relu(F.max_pool2d(block["norm"](block["conv"](x)), 2, ceil_mode=True))
         return self.decision(x.flatten(1))
@@ -191,6 +196,7 @@ class _Projected(nn.Module):
         self.shortcut = nn.Sequential(_conv(incoming, outgoing, 1), nn.BatchNorm2d(outgoing))
 
     def forward(self, x: Tensor) -> Tensor:
+        """Features (n, C', H', W') of features (n, C, H, W)."""
         return self.shortcut(x) + self.body(x)
 
 
