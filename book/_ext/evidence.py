@@ -3,17 +3,20 @@
 from collections.abc import Iterator, Sequence
 from html import escape
 from pathlib import Path
+from statistics import fmean
 
 import drawings
 import pandas as pd
 import scores
 
+from cflkit.checks import require
 from cflkit.workbook.claims import ledger, schema, verdicts
 from cflkit.workbook.claims.verdicts import FAILED, HELD, OPEN, Finding, Verdict
 
 CHAPTERS = {"mdicfl": "MD-ICFL", "fesem": "FeSEM", "stocfl": "StoCFL", "lcfed": "LCFed", "fedcg": "FedCG"}
 # A word's class in book.css, and its sign: colour alone tells nothing.
 SIGNS = {HELD: ("holds", "✓"), FAILED: ("fails", "✗"), OPEN: ("open", "?")}
+FAR = 2.0  # points between a run and a printed accuracy that ask for a reason
 KINDS = {"print": "By the papers' own numbers", "arithmetic": "By counting", "ours": "Questions of our own"}
 
 
@@ -89,6 +92,21 @@ def newer(folder: Path) -> tuple[int, int]:
              for paper in CHAPTERS for claim, verdict in verdicts.verdicts(paper, folder)]  # fmt: skip
     dates = [min(run["provenance"]["date"] for run in runs) <= since for since, runs in every if runs]
     return sum(dates), len(dates)
+
+
+def far(key: str, folder: Path) -> Iterator[list[str]]:
+    """Say how many rows of a table lie more than two points from print, how far, and why (or a guess)."""
+    said = set()
+    for name, spec in schema.tables().items():
+        accuracies = [row for row in ledger.rows(name, folder) if row.entry and "percent" in row.entry["metric"]]
+        gaps = [fmean(row.values.values()) - row.printed for row in accuracies if row.values]
+        apart = [gap for gap in gaps if abs(gap) > FAR]
+        told = not apart or spec.get("why") or spec.get("guess")
+        require(told, f"why or guess of {name}", None, "given, because rows of it lie far from print")
+        if apart and spec.get(key) and (spec["protocol"], spec[key]) not in said:
+            said.add((spec["protocol"], spec[key]))
+            span = " to ".join(f"{gap:+.1f}" for gap in sorted({min(apart), max(apart)}))
+            yield [f"[{spec['title']}](table-{name})", f"{len(apart)} of {len(gaps)}", span, spec[key]]
 
 
 def numbers_csv(numbers: Sequence[ledger.Coverage]) -> str:

@@ -42,6 +42,7 @@ MISSING = "not yet measured"
 ACCURACY = "accuracy [%]"
 LATER = ("FLUX", "Ditto", "FedSoft", "FeSEM", "FedEM", "FedRC")  # rows of the benchmark's second part, drawn apart
 TRIED = "rotation", "renamed", "concept", "shares"  # shifts in which the benchmark's settings were chosen
+PERSONAL = "ditto", "lcfed", "fedsoft"  # labels of tries that are scored by a client's own model
 GROUPS = ["groups", "with_clusters", "with_labels"]  # what book/measure/groups.py measures
 MINUS = re.compile(r"(?<![\w`/.-])-(?=\d)")  # a hyphen that is a sign
 NUMBER = re.compile(r"[-+−]?[\d.,]+( ± [\d.]+)?%?|–|")
@@ -74,7 +75,7 @@ def environment(folder: Path, out: Path, benchmarks: Path = BENCHMARKS) -> jinja
     templates.filters["cell"] = cell
     of_folder: list[Callable] = [
         clusters, made, compared_rows, covered, deciding, domains, doses, first, found_groups, settings, states,
-        stored, tables, tried, tuned, unrun, evidence.bar, evidence.explained, evidence.lines, evidence.newer,
+        stored, tables, tried, evidence.bar, evidence.far, evidence.explained, evidence.lines, evidence.newer,
         status.causes, status.runs, status.repeated, ledger.coverage, results.problems, ledger.totals,
     ]  # fmt: skip
     templates.globals |= {call.__name__: partial(call, folder=folder) for call in of_folder}
@@ -84,6 +85,8 @@ def environment(folder: Path, out: Path, benchmarks: Path = BENCHMARKS) -> jinja
         "benchmarks": partial(measurements, folder=benchmarks), "chapters": CHAPTERS, "charts": charts,
         "citation": partial(strict.read, places.ROOT / "CITATION.cff"), "corrections": schema.corrections,
         "dose_shifts": [ledger.SHIFTS[shift] for shift in TRIED], "left_out": schema.left_out,
+        "dose_tries": {data: [f"{begins.replace('-', '_')}_tune_{shift}" for shift in TRIED]
+                       for data, begins in ledger.DATA.items()},
         "image": partial(image, out=out), "kinds": evidence.KINDS, "missing": MISSING, "printed": papers.printed,
     }  # fmt: skip
     return templates
@@ -366,33 +369,12 @@ def doses(folder: Path) -> dict[str, dict[str, dict]]:
     return found
 
 
-def tried(data: str, folder: Path) -> Iterator[list[str]]:
-    """Give the held-out accuracy of every setting that the benchmark has tried, in each shift and on the mean."""
-    begins = f"{ledger.DATA[data].replace('-', '_')}_tune"
-    models = {row["label"]: row.get("model", "") for row in schema.tables()["dose-rotation-02"]["rows"].values()}
-    for label, method in protocols.protocols()[f"{begins}_rotation"]["methods"].items():
-        runs = [measured(f"{begins}_{shift}", label, folder) for shift in TRIED]
+def tried(named: Sequence[str], folder: Path) -> Iterator[list[str]]:
+    """Give the held-out accuracy of every setting tried in these protocols, and the mean of several."""
+    for label, method in protocols.protocols()[named[0]]["methods"].items():
+        runs = [measured(protocol, label, folder) for protocol in named]
         if all(runs):
-            metric = "_".join(filter(None, (models[label.rpartition("-")[0]], "accuracy")))
+            metric = "personal_accuracy" if label.startswith(PERSONAL) else "accuracy"
             found = [float(np.mean([*by_seed(run, metric).values()])) for run in runs]
             given = ", ".join(f"{key} = {value}" for key, value in method.items() if key != "name")
-            yield [f"`{label}`", given, *(f"{value:.1f}" for value in [*found, np.mean(found)])]
-
-
-def unrun(folder: Path) -> Iterator[list[str]]:
-    """Count the benchmark's runs by data set and shift, and what the others cost."""
-    for data, (shift, title) in product(ledger.DATA, ledger.SHIFTS.items()):
-        if names := ledger.doses(data, shift).values():
-            lacking = [run for name in names for run in ledger.missing(name, folder=folder)]
-            wanted = sum(schema.tables()[name]["seeds"] * len(schema.tables()[name]["rows"]) for name in names)
-            hours = sum(run.minutes for run in lacking) / 60
-            yield [f"{data}, {title}", f"{wanted - len(lacking)} of {wanted}", f"{hours:.2f}"]
-
-
-def tuned(protocol: str, folder: Path) -> Iterator[list[str]]:
-    """Give the held-out accuracy of every setting that was tried."""
-    for label, method in protocols.protocols()[protocol]["methods"].items():
-        if run := measured(protocol, label, folder):
-            chosen = ", ".join(f"{key} = {value}" for key, value in method.items() if key != "name")
-            metric = "personal_accuracy" if label.startswith(("ditto", "lcfed")) else "accuracy"
-            yield [f"`{label}`", chosen, number([*by_seed(run, metric).values()])]
+            yield [f"`{label}`", given, *map("{:.1f}".format, found + [np.mean(found)] * (len(found) > 1))]

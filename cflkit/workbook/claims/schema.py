@@ -15,8 +15,8 @@ CHAPTERS = ("mdicfl", "fesem", "stocfl", "lcfed", "fedcg")
 # The keys of each kind of entry; what may be None may be left out. Comments in the files say what they mean.
 TABLE = {
     "paper": Literal[(*CHAPTERS, "ours")], "title": str, "protocol": str, "where": Mapping, "rows": Mapping,
-    "metric": Literal[METRICS], "seeds": Annotated[int, Range(1, 10)], "note": str | None,
-    "also": Sequence[Literal[METRICS]] | None, "extended": Annotated[int, Range(4, 10)] | None,
+    "metric": Literal[METRICS], "seeds": Annotated[int, Range(1, 10)], "note": str | None, "why": str | None,
+    "also": Sequence[Literal[METRICS]] | None, "extended": Annotated[int, Range(4, 10)] | None, "guess": str | None,
 }  # fmt: skip
 ROW = {"label": str, "printed": Mapping | None, "model": Literal[MODELS] | None}  # beside the one printed number
 LEFT_OUT = {"paper": Literal[CHAPTERS], "item": str, "because": str, "where": Mapping | None}
