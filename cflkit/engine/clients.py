@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from cflkit import rng
@@ -71,15 +72,16 @@ class Data:
         Turns raw pool rows into what a model sees.
     classes : int
         Number of labels.
-    positions : list of Tensor (n_i,) of int64, optional
-        Which of each client's images, if only some are meant.
+    earlier : sequence of Samples
+        Their training sets in the time steps before.
     """
 
     def __init__(self, samples: Samples, clients: Sequence[int], pixels: Pixels | Changed, classes: int,
-                 positions: list[Tensor] | None = None):  # fmt: skip
+                 earlier: Sequence[Samples] = ()):  # fmt: skip
         self.clients, self.classes = list(clients), classes
-        self._samples, self._pixels, self._positions = samples, pixels, positions
-        self.sizes = samples.sizes[self.clients] if positions is None else torch.tensor(list(map(len, positions)))
+        self._samples, self._sets, self._pixels, self._earlier = samples, self.clients, pixels, earlier
+        self._positions: list[Tensor] | None = None  # which of each client's images, if only some are meant
+        self.sizes = samples.sizes[self.clients]
         self.typical = len(samples.index) / len(samples)  # images of a client, on average over the federation
         self.shape = samples.pool.shape[1:]
         self.kept: dict = {}  # what a trainer has made of these images, for further passes over them
@@ -112,16 +114,12 @@ class Data:
     def take(self, i: int) -> "Data":
         """Only the chunk's client `i`."""
         only, positions = slice(i, i + 1), self._positions
-        part = Data(self._samples, self.clients[only], self._pixels, self.classes, positions and positions[only])
-        part._moved = self._moved[only]
-        return part
+        return self._but(clients=self.clients[only], sizes=self.sizes[only], _sets=self._sets[only],
+                         _positions=positions and positions[only], _moved=self._moved[only])  # fmt: skip
 
     def relabelled(self, label: Callable[[int, Tensor], Tensor]) -> "Data":
         """The same images, with ``label(i, y)`` (n_i,) in place of the labels y of the chunk's client i."""
-        part = copy.copy(self)
-        part._moved = [(raw, label(i, y)) for i, (raw, y) in enumerate(self._moved)]
-        part.kept = {}
-        return part
+        return self._but(_moved=[(raw, label(i, y)) for i, (raw, y) in enumerate(self._moved)])
 
     def changed(self, change: Callable[[Tensor], Tensor]) -> "Data":
         """The same clients and labels, with ``change(x)`` (n, C, H, W) in place of images x."""
@@ -141,10 +139,41 @@ class Data:
             cut = max(1, min(n - 1, round(share * n)))
             held.append(order[:cut])
             rest.append(order[cut:])
-        whole = self._samples, self.clients, self._pixels, self.classes
-        return Data(*whole, held), Data(*whole, rest)
+        return tuple(self._but(_positions=part, sizes=torch.tensor(list(map(len, part)))) for part in (held, rest))
+
+    def during(self, steps: Tensor) -> "Data":
+        """The same clients, with all images that each of them held in some time steps, which may be over.
+
+        Parameters
+        ----------
+        steps : Tensor (m, T) of bool
+            Whether each client's images of each time step are meant, the oldest first; the last time step is now.
+
+        Raises
+        ------
+        ValueError
+            If there were not so many time steps.
+        """
+        every = (*self._earlier, self._samples)
+        shape = len(self), len(every)
+        require(tuple(steps.shape) == shape, "shape of steps", tuple(steps.shape), f"{shape}, clients and time steps")
+        there, wanted = torch.tensor(self.clients), [torch.nonzero(own).flatten() for own in steps.T]
+        taken = [(samples.take(there[own]), own) for samples, own in zip(every, wanted, strict=True) if len(own)]
+        owner = torch.cat([own.repeat_interleave(samples.sizes) for samples, own in taken])
+        order = owner.argsort(stable=True)  # client by client, the oldest images first
+        pool, y = (torch.cat(parts) for parts in zip(*((s.pool[s.index], s.y) for s, _ in taken), strict=True))
+        offset = F.pad(torch.bincount(owner, minlength=len(self)).cumsum(0), (1, 0))
+        gathered = Samples(pool, order, y[order], offset)  # each time step may have a pool of its own
+        return self._but(_samples=gathered, _sets=range(len(self)), _positions=None, sizes=gathered.sizes)
+
+    def _but(self, **changes) -> "Data":
+        """The same, but for some attributes."""
+        part = copy.copy(self)
+        part.__dict__.pop("_moved", None)
+        part.__dict__.update(changes, kept={})
+        return part
 
     def _where(self, i: int) -> Tensor:
         """Which rows (n_i,) of the samples are client `i`'s."""
-        begin, end = self._samples.offset[self.clients[i] :][:2].tolist()
+        begin, end = self._samples.offset[self._sets[i] :][:2].tolist()
         return torch.arange(begin, end) if self._positions is None else begin + self._positions[i]

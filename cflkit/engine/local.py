@@ -146,7 +146,7 @@ def _need_vectors(name: str, given: Rowwise, m: int, model: Model) -> None:
 
 @dataclass(frozen=True)
 class Site:
-    """What it takes to play any client of a run, in any round; fields as for :class:`Local` and its data."""
+    """What it takes to play any client of a run, in any round; fields as for :class:`Local` and :class:`Data`."""
 
     model: Model
     samples: Samples
@@ -155,6 +155,7 @@ class Site:
     optimiser: SGD
     seed: int
     trainers: Sequence[Trainer]
+    earlier: Sequence[Samples] = ()
 
     def local(self, round: int) -> Local:
         """What clients can do in `round`."""
@@ -162,4 +163,4 @@ class Site:
 
     def data(self, clients: list[int]) -> Data:
         """What `clients` hold."""
-        return Data(self.samples, clients, self.pixels, self.classes)
+        return Data(self.samples, clients, self.pixels, self.classes, self.earlier)

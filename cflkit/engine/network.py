@@ -7,7 +7,7 @@ where floats are counted, so traffic is measured from the messages and not from 
 import math
 import tempfile
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -102,6 +102,8 @@ class Network:
         Floats received from them, likewise.
     present : Tensor of int64 or None
         Clients that have arrived by now, and may be reached; None for everybody.
+    held : sequence of Tensor (N,) of int64
+        Training images of each client in each time step so far; the last is ``task.sizes``.
     """
 
     def __init__(
@@ -114,10 +116,12 @@ class Network:
         workers: int = 1,
         executor: Executor | Courier | None = None,
         present: Tensor | None = None,
+        held: Sequence[Tensor] = (),
     ):
         self.task, self._memory, self._local, self._chunk, self._data = task, memory, local, chunk, data
         self._workers, self._executor = workers, executor
         self.round, self.present = local.round, present
+        self.held = held or (task.sizes,)
         self.down = self.up = 0
 
     @property

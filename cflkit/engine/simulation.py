@@ -29,7 +29,7 @@ from tqdm import tqdm
 
 from cflkit import rng
 from cflkit.checks import Checked, Count, Fraction, Natural, Some, declared, enough_memory, plain, require
-from cflkit.data.federation import Federation
+from cflkit.data.federation import Federation, Samples
 from cflkit.engine import fast, metrics, trial
 from cflkit.engine.checkpoint import Checkpoint, checksum, fingerprint
 from cflkit.engine.clients import Pixels
@@ -279,7 +279,7 @@ class Simulation(Checked):
 
     def _fitting(self) -> int:
         """As many clients as the GPU has room for, the largest of them with its images and a batch at work."""
-        largest = int(self.federation.train.sizes.max())
+        largest = sum(int(samples.sizes.max()) for samples in self.held)  # a method may train on all so far
         batch = min(self.local.batch_size or largest, largest)
         images = largest * math.prod(self.federation.shape)  # all are padded to as many
         return fitting(self.model, batch * fast.passing(self.model, self.federation.shape) + images)
@@ -402,7 +402,8 @@ class Simulation(Checked):
         """The clients as the server reaches them in `round`; for joins and experiments after training too."""
         local, chunk = self.site.local(round), 1 if self.debug else self.chunk
         reach = self.site.data, self.workers, self.courier or self.executor
-        return Network(self.task, memory, local, chunk, *reach, present)
+        held = [samples.sizes for samples in self.held]
+        return Network(self.task, memory, local, chunk, *reach, present, held)
 
     def evaluate(self, server: dict, memory: Memory, clients: Tensor | None = None) -> dict[str, float]:
         """Score the models that serve `clients`; all that take part, and the others apart, if None."""
@@ -463,7 +464,13 @@ class Simulation(Checked):
     def site(self) -> Site:
         """What it takes to play any client."""
         data = self.federation.train, Pixels(self.federation, self.model), self.federation.classes
-        return Site(self.model, *data, self.local, self.seed, self.trainers)
+        return Site(self.model, *data, self.local, self.seed, self.trainers, self.held[:-1])
+
+    @property
+    def held(self) -> tuple[Samples, ...]:
+        """What clients hold in each time step of this process's runs; the last is now."""
+        earlier, now = self.start.run.held if self.start and self.start.run else (), self.federation.train
+        return earlier if earlier and earlier[-1] is now else (*earlier, now)
 
     @cached_property
     def courier(self) -> Courier | None:

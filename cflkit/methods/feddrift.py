@@ -1,6 +1,8 @@
 """FedDrift (Jothimurugesan et al. 2023): clusters over time, which clients leave when their loss jumps."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import chain
 from typing import Literal
 
 import numpy as np
@@ -9,8 +11,9 @@ from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import squareform
 from torch import Tensor
 
-from cflkit.checks import Count, Positive
-from cflkit.engine.rows import Pick
+from cflkit.checks import Count, Positive, require
+from cflkit.engine.clients import Data
+from cflkit.engine.rows import Pick, Rows
 from cflkit.methods.base import Method
 
 
@@ -21,7 +24,8 @@ class FedDrift(Method):
     Time steps of `every` rounds bring new data. When one begins, each client measures all models on its new data
     and takes the best. If even that one is worse than the best was a time step ago, by more than delta, the client
     drifts: it is isolated for this time step in a cluster of its own, which begins at its best model. Then clusters
-    are merged that serve each other's clients. In the rounds of the time step each cluster runs FedAvg.
+    are merged that serve each other's data. In the rounds of the time step each cluster runs FedAvg on all its data:
+    those that its members have now, and those that clients had in earlier time steps, in which they were in it.
 
     Parameters
     ----------
@@ -32,20 +36,23 @@ class FedDrift(Method):
     first : {"one", "each"}
         Clusters of the first time step: one of all clients, or each client its own (``H_A_C`` and ``H_A_F`` of the
         released code). From one cluster, clients part only by drifting.
+    keep : bool
+        Whether clients keep the data of earlier time steps. Without them, a cluster trains and is measured on the
+        newest data of its present members, and waits where it has none.
 
     Notes
     -----
     As we read the paper it compares losses; its code (``microsoft/FedDrift``, ``cluster_hierarchical``) accuracies.
     Our reading, where the code decides: the loss of "a time step ago" was measured on data that were new then, and
-    at first by the untrained model; a merged model weighs its parts by their client time steps. Here clients hold
-    their newest data only, so a cluster is measured on those of its present members, and one without any waits for
-    a client to return. The code trains and measures a cluster on all that its members ever had in it, on a sample
-    of twenty batches, and caps the number of models.
+    at first by the untrained model; a merged model weighs its parts by their client time steps. Not followed: the
+    code measures clusters on a sample of twenty batches, caps the number of models, and does not train a model that
+    no client has in the present time step.
     """
 
     delta: Positive = 0.5
     every: Count = 10
     first: Literal["one", "each"] = "one"
+    keep: bool = True
     name = "feddrift"
 
     def start(self, net):
@@ -56,21 +63,45 @@ class FedDrift(Method):
             "open": 1,  # the first so many models may be chosen; later ones are isolated
             "steps": torch.zeros(k, dtype=torch.int64),  # client time steps in each cluster so far
             "assign": torch.full((net.task.clients,), -1),
+            "past": torch.zeros(0, net.task.clients, dtype=torch.int64),  # cluster of data that were new once
             "best": torch.full((net.task.clients,), torch.inf, dtype=initial.dtype),  # loss when the step began
             "drifted": 0,
         }
 
     def round(self, server, clients, net):
+        if self.keep:  # what is no longer new stays in the cluster in which it was last
+            over = len(net.held) - 1 - len(server["past"])
+            line = "of this process, which knows the data of earlier time steps"
+            require(over >= 0, "start", "a run of another process", line)
+            server = server | {"past": torch.cat([server["past"], server["assign"].expand(over, -1)])}
         if (net.round - 1) % self.every == 0:
             server = self.cluster(server, net)
         assign = server["assign"].clone()
         new = clients[assign[clients] < 0]
         if len(new):  # who arrives within a time step
             assign[new] = self.losses(server, new, net).argmin(1)
-        k, models = assign[clients], server["models"]
-        up = net.call(clients, self.client, per_client={"model": Pick(models, k)})
-        models = up["model"].mean_by(k, len(models), keep=models, weights=up.sizes)
-        return {**server, "models": models, "assign": assign}
+        server, models = {**server, "assign": assign}, server["models"]
+        up, k, images = self.ask(self.client, server, clients, net, lambda k: {"model": Pick(models, k)})
+        return server | {"models": Rows(up).mean_by(k, len(models), keep=models, weights=images)}
+
+    def ask(self, work: Callable, server: dict, clients: Tensor, net, send: Callable, **known: Tensor):
+        """Let clients work for each cluster on all that they hold of its data; who has several is asked as often.
+
+        Gives what comes up, the clusters (q,) and the numbers of images (q,).
+        """
+        of = torch.cat([server["past"], server["assign"][None]])[:, clients]
+        mine = of[..., None] == torch.arange(len(server["models"]))  # (T, m, K)
+        held, found = torch.stack([*net.held])[-len(of) :, clients], []
+        while mine.any():
+            who = torch.nonzero(mine.any(2).any(0)).flatten()
+            k = mine[:, who].any(0).int().argmax(1)
+            steps = mine[:, who, k]
+            own = send(k) | ({"steps": steps.T} if len(of) > 1 else {})
+            (up,) = net.call(clients[who], work, per_client=own, known=known).values()
+            found.append((up.parts, k, (steps * held[:, who]).sum(0)))
+            mine[:, who, k] = False
+        parts, *numbers = zip(*found, strict=True)
+        return list(chain.from_iterable(parts)), *map(torch.cat, numbers)
 
     def cluster(self, server: dict, net) -> dict:
         """Begin a time step: choose, drift and merge."""
@@ -84,9 +115,12 @@ class FedDrift(Method):
         drifted = best > server["best"][there] + self.delta
         steps = server["steps"] + torch.bincount(k[~drifted], minlength=len(models))
         alone, isolated = models[k[drifted].to(models.device)], int(drifted.sum())
-        group = torch.arange(len(models))
-        if not first:
-            group = merged(loss[~drifted], k[~drifted], net.task.sizes[there][~drifted], self.delta)
+        about = loss[~drifted], k[~drifted], net.task.sizes[there][~drifted]
+        if len(server["past"]):
+            now = torch.full_like(server["assign"], -1).index_put((there[~drifted],), k[~drifted])
+            rows, *of = self.ask(self.measure, server | {"assign": now}, there, net, lambda k: {}, models=models)
+            about = Rows(rows).dense().cpu(), *of
+        group = torch.arange(len(models)) if first else merged(*about, self.delta)
         k = group[k]
         k[drifted] = int(group.max()) + 1 + torch.arange(isolated)
         parts = [torch.nonzero(group == g).flatten().tolist() for g in range(int(group.max()) + 1)]
@@ -97,6 +131,7 @@ class FedDrift(Method):
             "open": 1 if first else len(parts),
             "steps": torch.cat([torch.stack([steps[part].sum() for part in parts]), torch.ones_like(k[drifted])]),
             "assign": assign,
+            "past": torch.cat([group, torch.tensor([-1])])[server["past"]],
             "best": known,
             "drifted": isolated,
         }
@@ -107,11 +142,11 @@ class FedDrift(Method):
         return net.call(clients, self.measure, down=down)["loss"].dense().cpu()
 
     def measure(self, down, memory, data, local):
-        """Loss of each model on the newest data (m, K)."""
-        return {"loss": local.losses(down["models"], data)}
+        """Loss of each model (m, K) on the newest data, or on those of some time steps."""
+        return {"loss": local.losses(down["models"], chosen(down, data))}
 
     def client(self, down, memory, data, local):
-        return {"model": local.sgd(down["model"], data)}
+        return {"model": local.sgd(down["model"], chosen(down, data))}
 
     def serve(self, server, clients, net):
         k = server["assign"][clients]
@@ -124,20 +159,25 @@ class FedDrift(Method):
         return {"drifted": server["drifted"]}
 
 
+def chosen(down: dict, data: Data) -> Data:
+    """The data of the time steps that a client is asked about; the newest if of none."""
+    return data.during(down["steps"]) if "steps" in down else data
+
+
 def merged(loss: Tensor, k: Tensor, sizes: Tensor, delta: float) -> Tensor:
     """Merge clusters by complete linkage: in a merged one no two parts are further apart than delta.
 
-    With L_ij the mean loss of model i over the images of cluster j's members, the distance of two clusters is
+    With L_ij the mean loss of model i over the images of cluster j, the distance of two clusters is
     max(L_ij - L_ii, L_ji - L_jj, 0): how much worse a model is on the other's data than on its own.
 
     Parameters
     ----------
     loss : Tensor (m, K)
-        Loss of each client on each model.
+        Loss of each model on parts of the data, such as a client's.
     k : Tensor (m,) of int64
-        Their clusters. A cluster without members is merged with none.
+        Cluster of each part. A cluster without data is merged with none.
     sizes : Tensor (m,) of int64
-        Their images.
+        Images of each part.
     delta : float
         Largest distance within a merged cluster.
 
