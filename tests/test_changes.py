@@ -1,5 +1,7 @@
 """Federations that change: who holds what at which time step, and runs that go on from one to the next."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -8,10 +10,12 @@ from tiny import federation, refused, regression
 
 from cflkit.data import builders
 from cflkit.data.changes import time_steps
+from cflkit.engine.clients import Data, Pixels
 from cflkit.engine.sgd import SGD
 from cflkit.engine.simulation import Simulation, simulate
 from cflkit.methods import FedAvg, LocalOnly, OracleClusters
-from cflkit.testing.promises import survives_a_kill
+from cflkit.models.flat import Model
+from cflkit.testing import promises
 
 GROUPS = [[0, 0, 1], [0, 1, 1], [1, 1, 0]]
 
@@ -60,10 +64,36 @@ def test_time_steps_of_the_same_data_are_one_run(variant, fed, settings_of_a_run
         assert parts.rounds == whole.rounds and len(parts.seconds) == 5
 
 
-@pytest.mark.parametrize("variant", ["local", "feddrift", "flux"])
-def test_a_run_that_is_killed_in_the_second_time_step_goes_on(variant, fed, stock, settings_of_a_run):
+@pytest.mark.parametrize(("variant", "promise"), [
+    *((variant, promises.survives_a_kill) for variant in ("local", "feddrift", "flux")),
+    *(("feddrift", promise) for promise in (promises.chunks_and_trainers_change_rounding_only,
+                                            promises.workers_change_no_bit, promises.runs_on_a_gpu)),
+])  # fmt: skip
+def test_promises_hold_in_the_second_time_step(variant, promise, fed, settings_of_a_run, monkeypatch):
+    if promise is promises.runs_on_a_gpu:  # a pretended tensor has no checksum
+        monkeypatch.setattr("cflkit.engine.simulation.checksum", repr)
     steps = [fed, time_steps(fed, [fed.cluster.tolist()])[0]]
-    survives_a_kill(make(variant, fed), steps, settings_of_a_run | {"rounds": 1, "participation": 1.0})
+    promise(make(variant, fed), steps, settings_of_a_run | {"rounds": 1, "participation": 1.0})
+
+
+def test_clients_can_look_at_what_they_held_before(stock):
+    """In the order of time, client by client; each time step may have pixels of its own."""
+    before, now = (step.train for step in time_steps(stock, [[0, 1, 0], [1, 0, 0]]))
+    pixels = Pixels(stock, Model(regression(64, 10)))
+    moved = replace(before, pool=before.pool.flip(0), index=len(before.pool) - 1 - before.index)
+    data = Data(now, [2, 0], pixels, 10, [moved])
+    both = data.during(torch.tensor([[False, True], [True, True]]))
+    held, rest = both.split(0.5, seed=0)
+    assert (both.clients, both.sizes.tolist(), rest.sizes.tolist()) == ([2, 0], [6, 12], [3, 6])
+    expected = [[now.rows(2)], [before.rows(0), now.rows(0)]]
+    for i, rows in enumerate(expected):
+        where, y = (torch.cat(parts) for parts in zip(*rows, strict=True))
+        for x, label in (both[i], both.take(i)[0]):
+            assert torch.equal(x, pixels(now.pool[where])) and torch.equal(label, y)
+        assert both.label_counts()[i].tolist() == torch.bincount(y, minlength=10).tolist()
+        assert torch.equal(torch.cat([held[i][0], rest[i][0]]).sum(0), both[i][0].sum(0))
+    for wrong in (torch.ones(2, 1).bool(), torch.tensor([[True, True], [False, False]])):
+        refused(r"steps = .*: must be \(2, 2\), clients and time steps, one or more of each", data.during, wrong)
 
 
 def test_going_on_leaves_the_first_run_alone_and_scores_new_data(stock, settings_of_a_run):

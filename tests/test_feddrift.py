@@ -1,9 +1,11 @@
 """FedDrift's merges, newcomers and traffic; its rounds by hand are in ``test_outsiders.py``."""
 
+import pickle
+
 import numpy as np
 import pytest
 import torch
-from tiny import close, federation, regression, simulation
+from tiny import close, federation, refused, regression, simulation
 
 from cflkit.engine.sgd import SGD
 from cflkit.engine.simulation import simulate
@@ -14,7 +16,8 @@ PIXELS = [np.array(x) for x in (
     [[3, 0], [2, 1], [0, 3], [1, 4]], [[4, 1], [1, 0], [1, 3]], [[5, 2], [0, 2]], [[3, 1], [2, 4], [4, 0]],
     [[2, 0], [1, 5], [3, 2], [0, 1]], [[3, 0], [2, 1], [0, 3], [1, 4]],
 )]  # fmt: skip
-METHOD = FedDrift(0.2, every=3)
+METHOD, NEWEST = FedDrift(0.2, every=3), FedDrift(0.2, every=3, keep=False)
+SETTINGS = {"model": regression(), "local": SGD(0.3, epochs=2), "progress": False}
 
 
 def step(turned):
@@ -22,10 +25,9 @@ def step(turned):
     return federation(*((x, (x[:, 0] < x[:, 1]).astype(int) ^ t) for x, t in zip(PIXELS, turned, strict=False)))
 
 
-def drift(steps, **more):
+def drift(steps, method=METHOD, **more):
     """Three rounds in each of these time steps."""
-    settings = {"model": regression(), "local": SGD(0.3, epochs=2), "progress": False}
-    return simulate(METHOD, list(map(step, steps)), rounds=3, **settings, **more)
+    return simulate(method, list(map(step, steps)), rounds=3, **SETTINGS, **more)
 
 
 @pytest.mark.parametrize("participation", [1.0, 0.5])
@@ -63,26 +65,56 @@ def test_newcomers_choose_among_models_that_are_not_isolated():
     turned = [[0, 0, 0, 0, 1], [0, 0, 0, 1, 1], [0, 0, 0, 1, 1]]
     seen = [drift(turned[:t], arrival=torch.tensor([1, 1, 1, 1, 5])).server for t in (1, 2, 3)]
     assert [s["assign"].tolist() for s in seen] == [[0, 0, 0, 0, -1], [0, 0, 0, 1, 0], [0, 0, 0, 1, 1]]
+    assert seen[2]["past"].tolist() == [[0, 0, 0, 0, -1], [0, 0, 0, 1, 0]]
     assert seen[0]["best"][4] == torch.inf and [s["drifted"] for s in seen] == [0, 1, 0]
     late = drift(turned, arrival=torch.tensor([1, 1, 1, 1, 99]))
     net = simulation(METHOD, step(turned[2])).network(9, late.memory)
     assert METHOD.serve(late.server, torch.tensor([4, 0]), net).index.tolist() == [1, 0]
 
 
-def test_clients_that_drift_together_begin_apart():
-    """2 and 3 turn in step 2. In step 3 both choose 3's model, and so does 0; 5 comes later, and is turned."""
+@pytest.mark.parametrize(("method", "end", "spent"), [
+    (NEWEST, [2, 0, 2, 2, 0, 2], [8 + 2, 1, 1 + 3]), (METHOD, [1, 0, 1, 1, 0, 1], [8 + 2, 1 + 1 + 3]),
+])  # fmt: skip
+def test_clients_that_drift_together_begin_apart(method, end, spent):
+    """2 and 3 turn in step 2. In step 3 both choose 3's model, and so does 0; 5 comes later, and is turned.
+
+    2's model has nobody then, and merges only where its data of step 2 are kept.
+    """
     turned = [[0, 0, 0, 0, 0, 1], [0, 0, 1, 1, 0, 1], [1, 0, 1, 1, 0, 1]]
-    ends = [drift(turned[:t], arrival=torch.tensor([1, 1, 1, 1, 1, 8])) for t in (1, 2, 3)]
+    ends = [drift(turned[:t], method, arrival=torch.tensor([1, 1, 1, 1, 1, 8])) for t in (1, 2, 3)]
     seen = [end.server for end in ends]
-    assert [s["assign"].tolist() for s in seen] == [[0] * 5 + [-1], [0, 0, 1, 2, 0, -1], [2, 0, 2, 2, 0, 2]]
-    assert [s["steps"].tolist() for s in seen] == [[5], [5 + 3, 1, 1], [8 + 2, 1, 1 + 3]]
-    net = simulation(METHOD, step([1] * 6)).network(9, ends[2].memory)
+    assert [s["assign"].tolist() for s in seen] == [[0] * 5 + [-1], [0, 0, 1, 2, 0, -1], end]
+    assert [s["steps"].tolist() for s in seen] == [[5], [5 + 3, 1, 1], spent]
+    net = simulation(method, step([1] * 6)).network(9, ends[2].memory)
     everybody = torch.arange(6)  # members stay, until a time step begins, whatever they have turned to
-    assert METHOD.serve(seen[2], everybody, net).index.tolist() == seen[2]["assign"].tolist()
+    assert method.serve(seen[2], everybody, net).index.tolist() == seen[2]["assign"].tolist()
 
 
-def test_what_a_time_step_costs():
-    """Each client receives all models that may be chosen, and sends a loss of each; then FedAvg's traffic."""
-    rows, P = drift([[0, 0, 0, 0, 0], [0, 0, 0, 1, 0], [0, 0, 1, 1, 0]]).rounds, 6
-    for row, models in zip((rows[1], rows[2], rows[4], rows[7]), (1, 0, 1, 2), strict=True):
-        assert (row["down"], row["up"]) == (5 * P * (models + 1), 5 * (models + P))
+@pytest.mark.parametrize(("method", "costs"), [
+    (NEWEST, [(1, 1, 1, 0, 5), (2, 0, 1, 0, 5), (4, 1, 1, 0, 5), (7, 2, 1, 0, 5)]),
+    (METHOD, [(1, 1, 1, 0, 5), (4, 1, 2, 5, 6), (6, 0, 2, 0, 6), (7, 2, 3, 7, 7)]),
+])  # fmt: skip
+def test_what_a_time_step_costs(method, costs):
+    """Each client receives all models that may be chosen, and sends a loss of each; then FedAvg's traffic.
+
+    Once there are T time steps, it is asked for losses on the data of every cluster of which it has any, and trains
+    each such model; every time it hears which time steps are meant. 3 leaves in the second, 2 in the third.
+    """
+    rows, P = drift([[0, 0, 0, 0, 0], [0, 0, 0, 1, 0], [0, 0, 1, 1, 0]], method).rounds, 6
+    for t, models, T, asked, trained in costs:
+        marks = T if T > 1 else 0
+        assert rows[t]["down"] == 5 * P * models + asked * marks + trained * (P + marks)
+        assert rows[t]["up"] == (5 + asked) * models + trained * P
+
+
+def test_data_stay_in_the_cluster_where_they_were_last():
+    """They change in round 5, within the second time step. A history that was pickled does not know older ones."""
+    one, other = step([0, 0, 0]), step([0, 1, 0])
+    ends = {n: simulate(METHOD, [one, one, other, other][:n], rounds=2, **SETTINGS) for n in (2, 3, 4)}
+    assert [ends[n].server["past"].tolist() for n in (2, 3, 4)] == [[], [[0, 0, 0]], [[0, 0, 0]]]
+    assert [ends[n].server["assign"].tolist() for n in (3, 4)] == [[0, 0, 0], [0, 1, 0]]
+    line = "start = 'of another process': must be a run of this process, which knows the data of earlier time steps"
+    for method in (METHOD, NEWEST):
+        start = pickle.loads(pickle.dumps(simulation(method, one, rounds=3).run()))
+        onward = simulation(method, other, rounds=4, start=start).run
+        _ = refused(line, onward) if method.keep else onward()

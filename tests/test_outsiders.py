@@ -188,13 +188,15 @@ def further(models, members):
 
 
 @pytest.mark.parametrize("how, seed, delta", [("one", 48, 0.15), ("each", 648, 0.3)])
-def test_feddrift(how, seed, delta):
+@pytest.mark.parametrize("keep", [True, False])
+def test_feddrift(keep, how, seed, delta):
     """At each time step clients choose, some drift into clusters of their own, clusters merge, and FedAvg follows.
 
-    Readings: merges follow choices; a new cluster starts at the best model; a loss is of models as its step began;
-    a merge weighs clusters by client time steps (all four: the authors' code); only the newest data are kept.
+    Data stay in the cluster in which their client was when they were new. This trains and is measured on all of
+    them, or else on the newest. Readings: merges follow choices; a new cluster starts at the best model; a loss is
+    of models as its step began; a merge weighs clusters by client time steps (all four: the authors' code).
     """
-    method, memory, server = METHODS["feddrift"](delta=delta, every=2, first=how), Memory(), None
+    method, run, old = METHODS["feddrift"](delta=delta, every=2, first=how, keep=keep), None, []
     models = [FOUR_CLIENTS.task.init()[0].numpy()] * (5 if how == "each" else 1)
     before, spent = np.inf, np.zeros(len(models))
     for t, clients in enumerate(concepts(seed)):
@@ -202,7 +204,8 @@ def test_feddrift(how, seed, delta):
         chosen, best = table.argmin(1) if t else np.arange(5) % len(models), table.min(1)
         drifts = best > before + delta
         spent, before = spent + np.bincount(chosen[~drifts], minlength=len(models)), best
-        members = [[clients[i] for i in range(5) if chosen[i] == k and not drifts[i]] for k in range(len(models))]
+        there = old + [(i, chosen[i], *clients[i]) for i in range(5) if not drifts[i]]
+        members = [[data for _, of, *data in there if of == k] for k in range(len(models))]
         group = np.array(merged(further(models, members), np.max, delta)[0] if t else range(len(models)))
         parts = [np.flatnonzero(group == g) for g in range(max(group) + 1)]
         alone = [models[k] for k in chosen[drifts]]
@@ -210,13 +213,19 @@ def test_feddrift(how, seed, delta):
         spent = np.array([spent[p].sum() for p in parts] + [1] * len(alone))
         chosen = group[chosen]
         chosen[drifts] = len(parts) + np.arange(len(alone))
-        rig = simulation(method, federation(*clients), local=SGD(0.5, epochs=10))
-        for r in (2 * t + 1, 2 * t + 2):
-            net = rig.network(r, memory)
-            server = method.round(server or method.start(net), torch.arange(5), net)
-            models = fedavg(models, chosen, clients, 0.5, 10)
-            same(server["models"], models)
-            assert server["assign"].tolist() == chosen.tolist()
+        old = [(i, group[of], *data) for i, of, *data in old]
+        held = old + [(i, chosen[i], *clients[i]) for i in range(5)]
+        pairs = sorted({(of, i) for i, of, *_ in held})  # each client's data of each cluster
+        data = [zip(*(d for i, of, *d in held if (of, i) == p), strict=True) for p in pairs]
+        data = [tuple(map(np.concatenate, of)) for of in data]
+        run = simulation(method, federation(*clients), local=SGD(0.5, epochs=10), rounds=2 * t + 2, start=run)
+        states = []
+        run = run.run(lambda history, states=states: states.append(history.server))
+        for state in states:
+            models = fedavg(models, [k for k, _ in pairs], data, 0.5, 10)
+            same(state["models"], models)
+            assert state["assign"].tolist() == chosen.tolist()
+        old = held if keep else []
 
 
 # ------------------------------------------------------------------ FLUX (Fenoglio et al. 2025)

@@ -152,11 +152,11 @@ class Data:
         Raises
         ------
         ValueError
-            If there were not so many time steps.
+            If there were not so many time steps, or of a client none is meant.
         """
         every = (*self._earlier, self._samples)
-        shape = len(self), len(every)
-        require(tuple(steps.shape) == shape, "shape of steps", tuple(steps.shape), f"{shape}, clients and time steps")
+        ok = tuple(steps.shape) == (len(self), len(every)) and bool(steps.any(1).all())
+        require(ok, "steps", steps, f"({len(self)}, {len(every)}), clients and time steps, one or more of each")
         there, wanted = torch.tensor(self.clients), [torch.nonzero(own).flatten() for own in steps.T]
         taken = [(samples.take(there[own]), own) for samples, own in zip(every, wanted, strict=True) if len(own)]
         owner = torch.cat([own.repeat_interleave(samples.sizes) for samples, own in taken])

@@ -103,7 +103,8 @@ class Network:
     present : Tensor of int64 or None
         Clients that have arrived by now, and may be reached; None for everybody.
     held : sequence of Tensor (N,) of int64
-        Training images of each client in each time step so far; the last is ``task.sizes``.
+        Training images of each client in each time step so far, of which the last is now; nothing where another
+        process ran the earlier ones.
     """
 
     def __init__(
@@ -120,8 +121,7 @@ class Network:
     ):
         self.task, self._memory, self._local, self._chunk, self._data = task, memory, local, chunk, data
         self._workers, self._executor = workers, executor
-        self.round, self.present = local.round, present
-        self.held = held or (task.sizes,)
+        self.round, self.present, self.held = local.round, present, held
         self.down = self.up = 0
 
     @property

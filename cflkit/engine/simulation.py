@@ -279,7 +279,8 @@ class Simulation(Checked):
 
     def _fitting(self) -> int:
         """As many clients as the GPU has room for, the largest of them with its images and a batch at work."""
-        largest = sum(int(samples.sizes.max()) for samples in self.held)  # a method may train on all so far
+        steps = self.held or (self.federation.train,)  # a method may train on all so far
+        largest = sum(int(samples.sizes.max()) for samples in steps)
         batch = min(self.local.batch_size or largest, largest)
         images = largest * math.prod(self.federation.shape)  # all are padded to as many
         return fitting(self.model, batch * fast.passing(self.model, self.federation.shape) + images)
@@ -468,9 +469,12 @@ class Simulation(Checked):
 
     @property
     def held(self) -> tuple[Samples, ...]:
-        """What clients hold in each time step of this process's runs; the last is now."""
-        earlier, now = self.start.run.held if self.start and self.start.run else (), self.federation.train
-        return earlier if earlier and earlier[-1] is now else (*earlier, now)
+        """What clients hold in each time step so far; nothing where another process ran the earlier ones."""
+        now = self.federation.train
+        if self.start is None:
+            return (now,)
+        earlier = self.start.run.held if self.start.run else ()
+        return earlier if not earlier or earlier[-1] is now else (*earlier, now)
 
     @cached_property
     def courier(self) -> Courier | None:

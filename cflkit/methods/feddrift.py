@@ -24,8 +24,8 @@ class FedDrift(Method):
     Time steps of `every` rounds bring new data. When one begins, each client measures all models on its new data
     and takes the best. If even that one is worse than the best was a time step ago, by more than delta, the client
     drifts: it is isolated for this time step in a cluster of its own, which begins at its best model. Then clusters
-    are merged that serve each other's data. In the rounds of the time step each cluster runs FedAvg on all its data:
-    those that its members have now, and those that clients had in earlier time steps, in which they were in it.
+    are merged that serve each other's data. In the rounds of the time step each cluster runs FedAvg on all its
+    data: what its members have now, and what clients had in earlier time steps, when they were in it.
 
     Parameters
     ----------
@@ -63,16 +63,16 @@ class FedDrift(Method):
             "open": 1,  # the first so many models may be chosen; later ones are isolated
             "steps": torch.zeros(k, dtype=torch.int64),  # client time steps in each cluster so far
             "assign": torch.full((net.task.clients,), -1),
-            "past": torch.zeros(0, net.task.clients, dtype=torch.int64),  # cluster of data that were new once
+            "past": torch.zeros(0, net.task.clients, dtype=torch.int64),  # in the time steps before
             "best": torch.full((net.task.clients,), torch.inf, dtype=initial.dtype),  # loss when the step began
             "drifted": 0,
         }
 
     def round(self, server, clients, net):
-        if self.keep:  # what is no longer new stays in the cluster in which it was last
+        if self.keep:  # data that are no longer the newest stay in the cluster in which they were last
+            line = "a run of this process, which knows the data of earlier time steps"
+            require(len(net.held) > 0, "start", "of another process", line)
             over = len(net.held) - 1 - len(server["past"])
-            line = "of this process, which knows the data of earlier time steps"
-            require(over >= 0, "start", "a run of another process", line)
             server = server | {"past": torch.cat([server["past"], server["assign"].expand(over, -1)])}
         if (net.round - 1) % self.every == 0:
             server = self.cluster(server, net)
@@ -80,28 +80,30 @@ class FedDrift(Method):
         new = clients[assign[clients] < 0]
         if len(new):  # who arrives within a time step
             assign[new] = self.losses(server, new, net).argmin(1)
-        server, models = {**server, "assign": assign}, server["models"]
-        up, k, images = self.ask(self.client, server, clients, net, lambda k: {"model": Pick(models, k)})
-        return server | {"models": Rows(up).mean_by(k, len(models), keep=models, weights=images)}
+        server, models = server | {"assign": assign}, server["models"]
+        up, k, images = self.ask(clients, self.client, server, net)
+        return server | {"models": up.mean_by(k, len(models), keep=models, weights=images)}
 
-    def ask(self, work: Callable, server: dict, clients: Tensor, net, send: Callable, **known: Tensor):
-        """Let clients work for each cluster on all that they hold of its data; who has several is asked as often.
+    def ask(self, clients, work: Callable, server: dict, net, **known: Tensor) -> tuple[Rows, Tensor, Tensor]:
+        """Let clients work on all that they hold of a cluster's data, once for each cluster of which they hold any.
 
-        Gives what comes up, the clusters (q,) and the numbers of images (q,).
+        They receive the cluster's model, unless all they need is `known`. Gives what comes up (q, ...), clusters
+        (q,) and numbers of images (q,).
         """
         of = torch.cat([server["past"], server["assign"][None]])[:, clients]
-        mine = of[..., None] == torch.arange(len(server["models"]))  # (T, m, K)
-        held, found = torch.stack([*net.held])[-len(of) :, clients], []
-        while mine.any():
-            who = torch.nonzero(mine.any(2).any(0)).flatten()
-            k = mine[:, who].any(0).int().argmax(1)
-            steps = mine[:, who, k]
-            own = send(k) | ({"steps": steps.T} if len(of) > 1 else {})
+        left = of[..., None] == torch.arange(len(server["models"]))  # (T, m, K)
+        held, done = torch.stack([*net.held] if self.keep else [net.task.sizes])[:, clients], []
+        while left.any():  # a client can be asked once at a time
+            who = torch.nonzero(left.any(2).any(0)).flatten()
+            k = left[:, who].any(0).int().argmax(1)
+            steps = left[:, who, k]
+            own = {"steps": steps.T} if len(of) > 1 else {}
+            own |= {} if known else {"model": Pick(server["models"], k)}
             (up,) = net.call(clients[who], work, per_client=own, known=known).values()
-            found.append((up.parts, k, (steps * held[:, who]).sum(0)))
-            mine[:, who, k] = False
-        parts, *numbers = zip(*found, strict=True)
-        return list(chain.from_iterable(parts)), *map(torch.cat, numbers)
+            done.append((up.parts, k, (steps * held[:, who]).sum(0)))
+            left[:, who, k] = False
+        parts, *numbers = zip(*done, strict=True)
+        return Rows([*chain.from_iterable(parts)]), *map(torch.cat, numbers)
 
     def cluster(self, server: dict, net) -> dict:
         """Begin a time step: choose, drift and merge."""
@@ -115,24 +117,22 @@ class FedDrift(Method):
         drifted = best > server["best"][there] + self.delta
         steps = server["steps"] + torch.bincount(k[~drifted], minlength=len(models))
         alone, isolated = models[k[drifted].to(models.device)], int(drifted.sum())
-        about = loss[~drifted], k[~drifted], net.task.sizes[there][~drifted]
-        if len(server["past"]):
-            now = torch.full_like(server["assign"], -1).index_put((there[~drifted],), k[~drifted])
-            rows, *of = self.ask(self.measure, server | {"assign": now}, there, net, lambda k: {}, models=models)
-            about = Rows(rows).dense().cpu(), *of
-        group = torch.arange(len(models)) if first else merged(*about, self.delta)
+        known = loss[~drifted], k[~drifted], net.task.sizes[there][~drifted]
+        if len(server["past"]):  # clusters have older data, too
+            now = server["assign"].index_put((there,), torch.where(drifted, -1, k))
+            rows, *of = self.ask(there, self.measure, server | {"assign": now}, net, models=models)
+            known = rows.dense().cpu(), *of
+        group = torch.arange(len(models)) if first else merged(*known, self.delta)
         k = group[k]
         k[drifted] = int(group.max()) + 1 + torch.arange(isolated)
         parts = [torch.nonzero(group == g).flatten().tolist() for g in range(int(group.max()) + 1)]
-        assign, known = server["assign"].clone(), server["best"].clone()
-        assign[there], known[there] = k, best
         return {
             "models": torch.cat([torch.stack([together(models, steps, part) for part in parts]), alone]),
             "open": 1 if first else len(parts),
             "steps": torch.cat([torch.stack([steps[part].sum() for part in parts]), torch.ones_like(k[drifted])]),
-            "assign": assign,
+            "assign": server["assign"].index_put((there,), k),
             "past": torch.cat([group, torch.tensor([-1])])[server["past"]],
-            "best": known,
+            "best": server["best"].index_put((there,), best),
             "drifted": isolated,
         }
 
