@@ -10,16 +10,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 # <link> relations that a browser fetches or prepares for; the others only name a place
-FETCHED = {
-    "stylesheet",
-    "icon",
-    "shortcut",
-    "preload",
-    "prefetch",
-    "modulepreload",
-    "preconnect",
-    "dns-prefetch",
-}
+FETCHED = {"stylesheet", "icon", "shortcut", "preload", "prefetch", "modulepreload", "preconnect", "dns-prefetch"}
 SOURCES = {"src", "srcset", "poster", "data"}
 OUTSIDE = re.compile(r"(https?:)?//", re.IGNORECASE)
 STYLE = re.compile(r"""(?:url\(|@import)\s*["']?\s*((?:https?:)?//[^"')\s]+)""", re.IGNORECASE)

@@ -86,10 +86,7 @@ HEIGHT = """async () => {
   return tall(page) - out.map(tall).reduce((a, b) => a + b, 0)
 }"""
 
-pytestmark = [
-    pytest.mark.browser,
-    pytest.mark.skipif(not BOOK.is_dir(), reason="the book is not built: make book"),
-]
+pytestmark = [pytest.mark.browser, pytest.mark.skipif(not BOOK.is_dir(), reason="the book is not built: make book")]
 
 
 @pytest.fixture(scope="module")

@@ -20,50 +20,30 @@ CHAPTERS = [chapter for chapter, schema in SCHEMAS.items() if "images" in schema
 # Together these reach every end of an interval and every choice; but not the most rounds, which only take hours,
 # nor the largest seed. An open end is approached.
 EDGES = {
-    "baselines": [
-        {"rounds": 8, "participation": 0.01, "per_cluster": 5, "alpha": 0.1},
-        {"rounds": 8, "participation": 1.0, "per_cluster": 20, "alpha": 1000.0},
-    ],
-    "fedcg": [
-        {"domains": 2, "beta": 0.0, "refresh": 1, "layers": "last", "rounds": 2},
-        {"domains": 16, "beta": 1.0, "refresh": 200, "layers": "all", "rounds": 2},
-    ],
+    "baselines": [{"rounds": 8, "participation": 0.01, "per_cluster": 5, "alpha": 0.1},
+                  {"rounds": 8, "participation": 1.0, "per_cluster": 20, "alpha": 1000.0}],
+    "fedcg": [{"domains": 2, "beta": 0.0, "refresh": 1, "layers": "last", "rounds": 2},
+              {"domains": 16, "beta": 1.0, "refresh": 200, "layers": "all", "rounds": 2}],
     "comparison": [{"share": "fifth", "seeds": 3}, {"share": "all", "seeds": 5}],
-    "drift": [
-        {"rounds": 2, "size": 20, "delta": 0.01, "scaling": 0.5, "tau": -1.0},
-        {"rounds": 2, "size": 300, "delta": 10.0, "scaling": 5.0, "tau": 1.0},
-    ],
-    "fesem": [
-        {"k": 2, "lam": 0.0, "sub": "all", "init": "kmeans", "rounds": 4},
-        {"k": 8, "lam": 4.0, "sub": "last", "init": "random", "rounds": 4},
-    ],
-    "foundations": [
-        {"clients": 8, "participation": 0.01, "rounds": 8, "epochs": 1, "lr": 0.01, "width": 1},
-        {"clients": 160, "participation": 1.0, "rounds": 8, "epochs": 1, "lr": 1.0, "width": 1},
-        {"clients": 8, "participation": 0.01, "rounds": 8, "epochs": 50, "lr": 0.01, "width": 1},
-        {"clients": 8, "participation": 1.0, "rounds": 8, "epochs": 1, "lr": 1.0, "width": 1024},
-    ],
-    "lcfed": [
-        {"mu": 0.0, "lam": 0.0, "rank": 1, "k": 2, "rounds": 2},
-        {"mu": 5.0, "lam": 5.0, "rank": 39, "k": 20, "rounds": 2},
-    ],
-    "mdicfl": [
-        {"k": 1, "init": "common", "rounds": 3, "per_cluster": 24},
-        {"k": 12, "init": "distinct", "rounds": 3, "per_cluster": 3},
-    ],
-    "own": [
-        {"rounds": 2, "epochs": 1, "lr": 0.01, "width": 1},
-        {"rounds": 2, "epochs": 50, "lr": 1.0, "width": 1024},
-    ],
-    "scale": [
-        {"clients": 1, "participation": 0.01, "workers": 1, "gigabits": 0.01},
-        {"clients": 100000000, "participation": 1.0, "workers": 100000, "gigabits": 1000.0},
-    ],
-    "stocfl": [
-        {"tau": -1.0, "lam": 0.0, "rounds": 2, "participation": 0.01, "per_cluster": 3},
-        {"tau": 1.0, "lam": 10.0, "rounds": 2, "participation": 1.0, "per_cluster": 60},
-    ],
-}
+    "drift": [{"rounds": 2, "size": 20, "delta": 0.01, "scaling": 0.5, "tau": -1.0},
+              {"rounds": 2, "size": 300, "delta": 10.0, "scaling": 5.0, "tau": 1.0}],
+    "fesem": [{"k": 2, "lam": 0.0, "sub": "all", "init": "kmeans", "rounds": 4},
+              {"k": 8, "lam": 4.0, "sub": "last", "init": "random", "rounds": 4}],
+    "foundations": [{"clients": 8, "participation": 0.01, "rounds": 8, "epochs": 1, "lr": 0.01, "width": 1},
+                    {"clients": 160, "participation": 1.0, "rounds": 8, "epochs": 1, "lr": 1.0, "width": 1},
+                    {"clients": 8, "participation": 0.01, "rounds": 8, "epochs": 50, "lr": 0.01, "width": 1},
+                    {"clients": 8, "participation": 1.0, "rounds": 8, "epochs": 1, "lr": 1.0, "width": 1024}],
+    "lcfed": [{"mu": 0.0, "lam": 0.0, "rank": 1, "k": 2, "rounds": 2},
+              {"mu": 5.0, "lam": 5.0, "rank": 39, "k": 20, "rounds": 2}],
+    "mdicfl": [{"k": 1, "init": "common", "rounds": 3, "per_cluster": 24},
+               {"k": 12, "init": "distinct", "rounds": 3, "per_cluster": 3}],
+    "own": [{"rounds": 2, "epochs": 1, "lr": 0.01, "width": 1},
+            {"rounds": 2, "epochs": 50, "lr": 1.0, "width": 1024}],
+    "scale": [{"clients": 1, "participation": 0.01, "workers": 1, "gigabits": 0.01},
+              {"clients": 100000000, "participation": 1.0, "workers": 100000, "gigabits": 1000.0}],
+    "stocfl": [{"tau": -1.0, "lam": 0.0, "rounds": 2, "participation": 0.01, "per_cluster": 3},
+               {"tau": 1.0, "lam": 10.0, "rounds": 2, "participation": 1.0, "per_cluster": 60}],
+}  # fmt: skip
 
 
 def ends(name: str, parameter: parameters.Parameter) -> set:

@@ -274,14 +274,8 @@ def step(p: dict, x, y, d, lr=0.1) -> dict:
     dhat = np.zeros_like(hat)
     np.add.at(dhat, d, p["lam"] * np.stack([(dz * x).sum(1), dz.sum(1)], 1))
     draw = dhat * (raw > 0)
-    grad = {
-        "k": np.array([(dz * x).sum(), dz.sum()]),
-        "U": e.T @ z,
-        "c": e.sum(0),
-        "V": A.T @ draw @ p["W"].T,
-        "W": (A @ p["V"]).T @ draw,
-        "lam": (dz * (hat[d, :1] * x + hat[d, 1:])).sum(),
-    }
+    grad = {"k": np.array([(dz * x).sum(), dz.sum()]), "U": e.T @ z, "c": e.sum(0), "V": A.T @ draw @ p["W"].T,
+            "W": (A @ p["V"]).T @ draw, "lam": (dz * (hat[d, :1] * x + hat[d, 1:])).sum()}  # fmt: skip
     return {name: p[name] - lr * grad[name] for name in p}
 
 

@@ -23,12 +23,9 @@ from cflkit.models.networks import build
 released = made.script("released")
 
 # Four clients: 0 and 1 see label 0 to the right, 2 and 3 see it to the left.
-CLIENTS = [
-    (np.array([[3, 0], [0, 3]]), np.array([0, 1])),
-    (np.array([[4, 1], [1, 3]]), np.array([0, 1])),
-    (np.array([[3, 1], [0, 4]]), np.array([1, 0])),
-    (np.array([[4, 0]]), np.array([1])),
-]
+CLIENTS = [(np.array(x), np.array(y)) for x, y in (
+    ([[3, 0], [0, 3]], [0, 1]), ([[4, 1], [1, 3]], [0, 1]), ([[3, 1], [0, 4]], [1, 0]), ([[4, 0]], [1]),
+)]  # fmt: skip
 MINIBATCH = {"local": SGD(0.1, epochs=2, batch_size=10), "model": "mlp16"}
 
 

@@ -15,15 +15,10 @@ from cflkit.engine.sgd import SGD
 from cflkit.methods import FedAvg, LCFed
 from cflkit.methods.lcfed import closest, decompose, similarity_flops
 
-MORE = [
-    (np.array([[3, 0], [0, 3]]), np.array([0, 1])),
-    (np.array([[4, 1], [1, 3]]), np.array([0, 1])),
-    (np.array([[3, 1], [0, 4]]), np.array([1, 0])),
-    (np.array([[5, 0], [0, 1]]), np.array([1, 0])),
-    (np.array([[1, 1], [0, 5]]), np.array([1, 1])),
-    (np.array([[2, 4]]), np.array([0])),
-    (np.array([[4, 2], [2, 2]]), np.array([1, 0])),
-]
+MORE = [(np.array(x), np.array(y)) for x, y in (
+    ([[3, 0], [0, 3]], [0, 1]), ([[4, 1], [1, 3]], [0, 1]), ([[3, 1], [0, 4]], [1, 0]), ([[5, 0], [0, 1]], [1, 0]),
+    ([[1, 1], [0, 5]], [1, 1]), ([[2, 4]], [0]), ([[4, 2], [2, 2]], [1, 0]),
+)]  # fmt: skip
 SETTINGS = {"local": SGD(0.1, epochs=2, batch_size=10), "model": "mlp16"}
 
 

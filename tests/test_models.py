@@ -148,12 +148,8 @@ class Normed(nn.Module):
 def test_layout_by_hand():
     model = Model(mlp)
     assert (model.size, model.trainable) == (23, 23)
-    assert model.spans == {
-        "hidden.weight": slice(0, 12),
-        "hidden.bias": slice(12, 15),
-        "decision.weight": slice(15, 21),
-        "decision.bias": slice(21, 23),
-    }
+    assert model.spans == {"hidden.weight": slice(0, 12), "hidden.bias": slice(12, 15),
+                           "decision.weight": slice(15, 21), "decision.bias": slice(21, 23)}  # fmt: skip
     assert model.head == model.span("decision") == slice(15, 23)
     assert model.span("hidden.") == slice(0, 15) and model.span("hidden.bias") == slice(12, 15)
     assert model.span("") == slice(0, 23)

@@ -34,13 +34,10 @@ from cflkit.methods.robust import central, trimmed_kmeans, trimmed_mean
 
 # Five clients of 2, 3, 2, 3 and 4 samples, two pixels each.
 # 0, 2 and 4 see label 0 to the right; 1 and 3 see it to the left.
-CLIENTS = [
-    (np.array([[3, 0], [2, 1]]), np.array([0, 0])),
-    (np.array([[3, 1], [0, 2], [4, 0]]), np.array([1, 0, 1])),
-    (np.array([[2, 0], [1, 3]]), np.array([0, 1])),
-    (np.array([[4, 1], [2, 0], [0, 3]]), np.array([1, 1, 0])),
-    (np.array([[5, 1], [3, 0], [1, 2], [0, 1]]), np.array([0, 0, 1, 1])),
-]
+CLIENTS = [(np.array(x), np.array(y)) for x, y in (
+    ([[3, 0], [2, 1]], [0, 0]), ([[3, 1], [0, 2], [4, 0]], [1, 0, 1]), ([[2, 0], [1, 3]], [0, 1]),
+    ([[4, 1], [2, 0], [0, 3]], [1, 1, 0]), ([[5, 1], [3, 0], [1, 2], [0, 1]], [0, 0, 1, 1]),
+)]  # fmt: skip
 SIZES = [2, 3, 2, 3, 4]
 N = len(CLIENTS)
 THREE_STEPS = {"local": SGD(0.1, epochs=3)}

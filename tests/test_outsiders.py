@@ -187,7 +187,7 @@ def further(models, members):
     return far
 
 
-@pytest.mark.parametrize("how, seed, delta", [("one", 48, 0.15), ("each", 648, 0.3)])
+@pytest.mark.parametrize("how, seed, delta", [("one", 48, 0.15), ("each", 648, 0.3), ("each", 67, 0.3)])
 @pytest.mark.parametrize("keep", [True, False])
 def test_feddrift(keep, how, seed, delta):
     """At each time step clients choose, some drift into clusters of their own, clusters merge, and FedAvg follows.

@@ -106,25 +106,19 @@ TOLD = [
     ("images=shifted&method=fedavg&round=20", "balanced", 0.215, 0.245),
     ("images=shifted&method=local&round=20", "balanced", 0.825, 0.855),
     ("images=shifted&method=oracle&round=20", "balanced", 0.905, 0.945),
-    ("method=fedavg&round=20", "balanced", 0.635, 0.71),
-    ("method=oracle&round=20", "balanced", 0.91, 0.945),
+    ("method=fedavg&round=20", "balanced", 0.635, 0.71), ("method=oracle&round=20", "balanced", 0.91, 0.945),
     ("images=same&labels=0.1&method=local&round=20", "own", 0.955, 0.985),
     ("images=same&labels=0.1&method=local&round=20", "balanced", 0.285, 0.335),
-    ("images=same&labels=0.1&method=fedavg&round=20", "balanced", 0.845, 1),
-    ("method=fesem&round=0", "ari", 1, 1),
-    ("method=fesem&round=10", "ari", 1, 1),
-    ("method=stocfl&tau=0.1&round=1", "groups", 1, 1),
-    ("method=stocfl&tau=0.5&round=1", "ari", 0.865, 1),
-    ("method=stocfl&tau=0.8&round=1", "groups", 29, 40),
-    ("labels=1&method=stocfl&round=1", "ari", 0.05, 0.315),
-    ("labels=1&method=stocfl&round=1", "groups", 16, 24),
+    ("images=same&labels=0.1&method=fedavg&round=20", "balanced", 0.845, 1), ("method=fesem&round=0", "ari", 1, 1),
+    ("method=fesem&round=10", "ari", 1, 1), ("method=stocfl&tau=0.1&round=1", "groups", 1, 1),
+    ("method=stocfl&tau=0.5&round=1", "ari", 0.865, 1), ("method=stocfl&tau=0.8&round=1", "groups", 29, 40),
+    ("labels=1&method=stocfl&round=1", "ari", 0.05, 0.315), ("labels=1&method=stocfl&round=1", "groups", 16, 24),
     ("labels=0.1&method=stocfl&round=1", "byLabel", 0.585, 0.885),
-    ("labels=0.1&method=stocfl&round=1", "ari", -0.05, 0.085),
-    ("labels=1&method=fesem&round=1", "ari", 1, 1),
+    ("labels=0.1&method=stocfl&round=1", "ari", -0.05, 0.085), ("labels=1&method=fesem&round=1", "ari", 1, 1),
     ("labels=0.1&method=fesem&round=1", "ari", -0.05, 0.5),
     ("method=lcfed&mu=0.1&lam=0&round=20", "balanced", 0.835, 0.925),
     ("method=lcfed&mu=0.1&lam=0.1&round=20", "balanced", 0.675, 0.735),
-]
+]  # fmt: skip
 
 
 @needs_node

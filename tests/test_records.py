@@ -76,19 +76,12 @@ def test_a_record_line_by_line(tmp_path):
     rows = [{"round": 0, "accuracy": 0.12345678, "sizes": [2, 1]}, {"round": 1, "accuracy": math.inf, "x": -1.0}]
     file = records.write("p", "ifca", run, History(rows, [1.26, 2.0]), tmp_path / "not" / "there")
     assert file.read_text().splitlines()[:12] == [
-        "{",
-        ' "format": 2,',
-        ' "protocol": "p",',
-        ' "label": "ifca",',
-        ' "config": {"method": {"name": "ifca", "k": 2}, "rounds": 3, "seed": 7, "model": "lenet"},',
-        ' "seed": 7,',
-        ' "final": {"round": 1, "accuracy": null, "x": -1.0},',
-        ' "clients": {"accuracy": [0.1235, null]},',
-        ' "rounds": [',
-        '  {"round": 0, "accuracy": 0.123457, "sizes": [2, 1]},',
-        '  {"round": 1, "accuracy": null, "x": -1.0}',
-        " ],",
-    ]
+        "{", ' "format": 2,', ' "protocol": "p",', ' "label": "ifca",',
+        ' "config": {"method": {"name": "ifca", "k": 2}, "rounds": 3, "seed": 7, "model": "lenet"},', ' "seed": 7,',
+        ' "final": {"round": 1, "accuracy": null, "x": -1.0},', ' "clients": {"accuracy": [0.1235, null]},',
+        ' "rounds": [', '  {"round": 0, "accuracy": 0.123457, "sizes": [2, 1]},',
+        '  {"round": 1, "accuracy": null, "x": -1.0}', " ],",
+    ]  # fmt: skip
     told = json.loads(file.read_text())["provenance"]
     assert told["seconds"] == 3.3 and (told["device"], told["card"]) == ("cpu", None)
     assert (told["trainer"], told["chunk"], told["workers"]) == ("auto", 32, 1)

@@ -42,13 +42,8 @@ def federation(*clients, cluster=None, classes=2, mean=0.0, scale=1.0) -> Federa
         test=Samples(pool, rows, y, torch.tensor([0, len(y)])),
         test_of=torch.zeros(len(clients), dtype=torch.int64),
         cluster=None if cluster is None else torch.tensor(cluster),
-        classes=classes,
-        scale=scale,
-        mean=mean,
-        std=1.0,
-        validation=None,
-        config={},
-    )
+        classes=classes, scale=scale, mean=mean, std=1.0, validation=None, config={},
+    )  # fmt: skip
 
 
 def regression(inputs=2, classes=2):
