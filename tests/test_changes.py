@@ -82,7 +82,7 @@ def test_clients_can_look_at_what_they_held_before(stock):
     pixels = Pixels(stock, Model(regression(64, 10)))
     moved = replace(before, pool=before.pool.flip(0), index=len(before.pool) - 1 - before.index)
     data = Data(now, [2, 0], pixels, 10, [moved])
-    both = data.during(torch.tensor([[False, True], [True, True]]))
+    _, both = data[0], data.during(torch.tensor([[False, True], [True, True]]))  # whatever was looked at before
     held, rest = both.split(0.5, seed=0)
     assert (both.clients, both.sizes.tolist(), rest.sizes.tolist()) == ([2, 0], [6, 12], [3, 6])
     expected = [[now.rows(2)], [before.rows(0), now.rows(0)]]

@@ -150,7 +150,7 @@ class Simulation(Checked):
         never trains, and is scored apart (``unseen_accuracy`` and so on).
     start : History, optional
         Where another run of the method has ended, on data that were older: this one goes on from its server and
-        what clients keep. `rounds` counts its rounds, too.
+        what clients keep, and its data are known if this process ran it. `rounds` counts its rounds, too.
     checkpoint : path, optional
         Folder to resume from if it holds a checkpoint, and to keep one in.
     checkpoint_every : int
