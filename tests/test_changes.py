@@ -88,9 +88,9 @@ def test_clients_can_look_at_what_they_held_before(stock):
     expected = [[now.rows(2)], [before.rows(0), now.rows(0)]]
     for i, rows in enumerate(expected):
         where, y = (torch.cat(parts) for parts in zip(*rows, strict=True))
-        for x, label in (both[i], both.take(i)[0]):
-            assert torch.equal(x, pixels(now.pool[where])) and torch.equal(label, y)
-        assert both.label_counts()[i].tolist() == torch.bincount(y, minlength=10).tolist()
+        for part, j in ((both, i), (both.take(i), 0)):
+            assert torch.equal(part[j][0], pixels(now.pool[where])) and torch.equal(part[j][1], y)
+            assert part.label_counts()[j].tolist() == torch.bincount(y, minlength=10).tolist()
         assert torch.equal(torch.cat([held[i][0], rest[i][0]]).sum(0), both[i][0].sum(0))
     for wrong in (torch.ones(2, 1).bool(), torch.tensor([[True, True], [False, False]])):
         refused(r"steps = .*: must be \(2, 2\), clients and time steps, one or more of each", data.during, wrong)
