@@ -85,11 +85,11 @@ def test_clients_can_look_at_what_they_held_before(stock):
     _, both = data[0], data.during(torch.tensor([[False, True], [True, True]]))  # whatever was looked at before
     held, rest = both.split(0.5, seed=0)
     assert (both.clients, both.sizes.tolist(), rest.sizes.tolist()) == ([2, 0], [6, 12], [3, 6])
-    expected = [[now.rows(2)], [before.rows(0), now.rows(0)]]
-    for i, rows in enumerate(expected):
+    for i, rows in enumerate(([now.rows(2)], [before.rows(0), now.rows(0)])):
         where, y = (torch.cat(parts) for parts in zip(*rows, strict=True))
         for part, j in ((both, i), (both.take(i), 0)):
-            assert torch.equal(part[j][0], pixels(now.pool[where])) and torch.equal(part[j][1], y)
+            assert int(part.sizes[j]) == len(y) and torch.equal(part[j][1], y)
+            assert torch.equal(part[j][0], pixels(now.pool[where]))
             assert part.label_counts()[j].tolist() == torch.bincount(y, minlength=10).tolist()
         assert torch.equal(torch.cat([held[i][0], rest[i][0]]).sum(0), both[i][0].sum(0))
     for wrong in (torch.ones(2, 1).bool(), torch.tensor([[True, True], [False, False]])):
