@@ -31,7 +31,7 @@ def test_every_dose_of_a_shift_has_its_methods_and_nothing_else_differs():
             assert ("oracle" in protocol["methods"]) == (shift != "shares")  # which has no groups
             same = {k: v for k, v in protocol["federation"].items() if k not in ("images", "shift", "strength")}
             builds.append((same, protocol["local"], protocol["rounds"]))
-    assert all(build == builds[0] for build in builds) and len(builds) == 45
+    assert all(build == builds[0] for build in builds) and len(builds) == 50
 
 
 def test_leads_are_drawn_beside_zero_with_their_intervals():
