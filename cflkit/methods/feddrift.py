@@ -74,6 +74,8 @@ class FedDrift(Method):
             require(len(net.held) > 0, "start", "of another process", line)
             over = len(net.held) - 1 - len(server["past"])
             server = server | {"past": torch.cat([server["past"], server["assign"].expand(over, -1)])}
+        else:  # a run before may have kept them
+            server = server | {"past": server["past"][:0]}
         if (net.round - 1) % self.every == 0:
             server = self.cluster(server, net)
         assign = server["assign"].clone()
