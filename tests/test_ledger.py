@@ -112,7 +112,7 @@ def test_rows_far_from_print_have_a_reason_or_a_guess(tmp_path, monkeypatch):
     for label, accuracy in (("cfl", 0.9), ("fedavg", 0.5), ("ifca", 0.9717)):
         record(tmp_path, P, label, 0, accuracy=accuracy)
     ((title, rows, points, _),) = [*evidence.far("guess", tmp_path), *evidence.far("why", tmp_path)]
-    assert title.endswith("(table-mdicfl-table4-r100)") and (rows, points) == ("2 of 3", "-41.2 to -2.5")
+    assert title.endswith("(table-mdicfl-table4-r100)") and (rows, points) == ("2 of 3 rows", "-41.2 to -2.5")
     monkeypatch.delitem(schema.tables()["mdicfl-table4-r100"], "guess")
     with pytest.raises(ValueError, match=r"^why or guess of mdicfl-table4-r100 = None: must be given"):
         [*evidence.far("guess", tmp_path)]

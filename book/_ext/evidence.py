@@ -98,15 +98,15 @@ def far(key: str, folder: Path) -> Iterator[list[str]]:
     """Say how many rows of a table lie more than two points from print, how far, and why (or a guess)."""
     said = set()
     for name, spec in schema.tables().items():
-        accuracies = [row for row in ledger.rows(name, folder) if row.entry and "percent" in row.entry["metric"]]
-        gaps = [fmean(row.values.values()) - row.printed for row in accuracies if row.values]
+        gaps = [fmean(row.values.values()) - row.printed for row in ledger.rows(name, folder)
+                if row.values and row.entry and "percent" in row.entry["metric"]]  # fmt: skip
         apart = [gap for gap in gaps if abs(gap) > FAR]
-        told = not apart or spec.get("why") or spec.get("guess")
-        require(told, f"why or guess of {name}", None, "given, because rows of it lie far from print")
+        require(not apart or {"why", "guess"} & spec.keys(), f"why or guess of {name}", None, "given: rows are off")
         if apart and spec.get(key) and (spec["protocol"], spec[key]) not in said:
-            said.add((spec["protocol"], spec[key]))
-            span = " to ".join(f"{gap:+.1f}" for gap in sorted({min(apart), max(apart)}))
-            yield [f"[{spec['title']}](table-{name})", f"{len(apart)} of {len(gaps)}", span, spec[key]]
+            said |= {(spec["protocol"], spec[key])}
+            span = " to ".join(map("{:+.1f}".format, sorted({min(apart), max(apart)})))
+            table = f"{CHAPTERS[spec['paper']]}: [{spec['title']}](table-{name})"
+            yield [table, f"{len(apart)} of {len(gaps)} rows", span, spec[key]]
 
 
 def numbers_csv(numbers: Sequence[ledger.Coverage]) -> str:
