@@ -68,9 +68,9 @@ def test_the_file_to_download_has_a_line_for_every_printed_number():
         one.entry["value"] for one in every]  # fmt: skip
     of = [line for line in lines if line["in"].startswith("stocfl-table1-4800-r10")]
     line = next(line for line in of if line["method"] == "StoCFL")
-    runs = findings.values("stocfl_rotmnist_4800_r10/stocfl").values()
-    assert (line["measured"], line["seeds"]) == (f"{sum(runs) / len(runs):.2f}", str(len(runs)))
-    assert line["state"] == "measured"
+    cell = "stocfl_rotmnist_4800_r10/stocfl"
+    told = f"{findings.mean(cell):.2f}", str(len(findings.values(cell))), "measured"
+    assert (line["measured"], line["seeds"], line["state"]) == told
 
 
 def test_the_histogram_counts_every_number_that_was_measured():
@@ -109,9 +109,9 @@ def test_deleting_a_record_brings_the_gap_back(tmp_path):
 
 
 def test_rows_far_from_print_have_a_reason_or_a_guess(tmp_path, monkeypatch):
-    for label, accuracy in (("cfl", 0.9), ("fedavg", 0.5), ("ifca", 0.9717)):
-        record(tmp_path, P, label, 0, accuracy=accuracy)
-    ((title, rows, points, _),) = [*evidence.far("guess", tmp_path), *evidence.far("why", tmp_path)]
+    _ = [record(tmp_path, P, name, 0, accuracy=a) for name, a in (("cfl", 0.9), ("fedavg", 0.5), ("ifca", 0.9717))]
+    record(tmp_path, "fesem_femnist_60_r60", "fedavg", 0, accuracy=0.1, accuracy_micro=0.1)  # in four tables
+    ((title, rows, points, _), _) = [*evidence.far("guess", tmp_path), *evidence.far("why", tmp_path)]
     assert title.endswith("(table-mdicfl-table4-r100)") and (rows, points) == ("2 of 3 rows", "-41.2 to -2.5")
     monkeypatch.delitem(schema.tables()["mdicfl-table4-r100"], "guess")
     with pytest.raises(ValueError, match=r"^why or guess of mdicfl-table4-r100 = None: must be given"):
