@@ -10,17 +10,32 @@ import made
 import pages
 import pytest
 import status
+import tiny
 import torch
 
 from cflkit import federation
 from cflkit.data import images
 from cflkit.data.images import Images
+from cflkit.engine.memory import Memory
 from cflkit.engine.sgd import SGD
 from cflkit.engine.simulation import Simulation
-from cflkit.methods import FeSEM, OracleClusters
+from cflkit.methods import IFCA, FedSoft, FeSEM, OracleClusters
 from cflkit.workbook.runs import plans, protocols, run
 
 attributes, groups, released, repeat = map(made.script, ("attributes", "groups", "released", "repeat"))
+deviations = made.script("deviations")
+
+
+def test_deviations_by_hand():
+    fed = tiny.federation(*[([[3, 0], [0, 2], [1, 0]], [0, 1, 1])] * 2)
+    ours, theirs = (tiny.run(kind(k=2), fed).server["models"] for kind in (IFCA, deviations.FedRCsIFCA))
+    picked = theirs.any(1)
+    assert picked.sum() == 1 and torch.equal(ours[picked], theirs[picked]) and ours.any(1).all()
+    once, often = (tiny.run(deviations.FedZoosCFL(), fed, rounds=n).server["models"] for n in (1, 3))
+    assert torch.equal(once, often)  # each round begins at the first model
+    best, worst = (kind(k=2) for kind in (FedSoft, deviations.FedRCsFedSoft))
+    models, both, net = (rig := tiny.simulation(best, fed)).task.init(2), torch.arange(2), rig.network(1, Memory())
+    assert torch.equal(best.weigh(models, both, net), worst.weigh(models, both, net).flip(1))
 
 
 # ---------------------------------------------------------------------- what attributes tell of labels

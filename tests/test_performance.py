@@ -1,9 +1,8 @@
-"""The page of speed and memory: tables from files, gaps that say so, and its worked example."""
+"""The page of speed and memory: tables from files, gaps that say so."""
 
 import json
 
 import pages
-import torch
 
 MACHINE = {"card": None, "machine": {"processor": "a processor", "cores": 2, "threads": 1}, "date": "2026-01-02",
            "versions": {"python": "3.11", "torch": "2", "numpy": "1"}, "commit": "abc", "load": 2.0,
@@ -34,14 +33,3 @@ def test_figures_stand_beside_their_machine(tmp_path):
     assert "100 GFLOP/s" in text and "a processor, 1 thread; python 3.11, torch 2; 2026-01-02, commit abc" in text
     assert "a card, 1 thread" in text and "a processor with AVX2, 1 thread" in text
     assert "| x | 2,345 |" in text and text.lower().count(pages.MISSING) == 4  # cores, lock-step, scaling, peers
-
-
-def test_the_worked_example_of_the_page():
-    x, w = torch.tensor([[1.0, 2, 0], [0, 1, 1]]), torch.tensor([[1.0, 0, 1], [0, 1, -1]])
-    delta = torch.tensor([[1.0, -1], [0, 2]])
-    a = -0.5 * delta
-    gram = x @ x.T + 1
-    assert gram.tolist() == [[6, 3], [3, 3]] and (x @ w.T).tolist() == [[1, 2], [1, 0]]
-    after, bias = w + a.T @ x, a.T @ torch.ones(2)
-    assert after.tolist() == [[0.5, -1, 1], [0.5, 1, -2]] and bias.tolist() == [-0.5, -0.5]
-    assert (x @ after.T + bias).tolist() == (x @ w.T + gram @ a).tolist() == [[-2, 2], [-0.5, -1.5]]

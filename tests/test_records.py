@@ -208,6 +208,8 @@ def test_a_record_of_another_configuration_does_not_count(tmp_path):
     for key, value in (("rounds", 31), ("participation", 0.5), ("model", "mlp8")):
         assert not results.fits(whole | {"config": whole["config"] | {key: value}})
     assert not results.fits(whole | {"label": "nobody"}) and not results.fits(whole | {"protocol": "none"})
+    assert results.fits(whole | {"label": "mine.Mine"})  # the method of a file
+    assert not results.fits(whole | {"label": "mine.Mine", "config": whole["config"] | {"rounds": 31}})
 
 
 def test_a_label_may_have_its_own_rounds(tmp_path, fed):

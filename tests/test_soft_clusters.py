@@ -35,7 +35,6 @@ def trained(w, x, y, q=1.0, steps=2, lr=0.5, pull=0.0, centre=0.0):
     return w
 
 
-# ------------------------------------------------------------------ FedEM and FedRC
 @pytest.mark.parametrize("kind", [FedEM, FedRC])
 def test_who_never_took_part_in_a_mixture_takes_one_step_from_equal_shares(kind):
     rig = simulation(kind(k=2), tiny_fed(), **TWO_STEPS)
@@ -62,7 +61,6 @@ def test_a_label_that_nobody_has_in_a_cluster_can_be_divided_by():
     close(found["labels"][:, 1] * (mass[:, 0] + 1e-8), [1e-8, 1e-8], 1e-15)
 
 
-# ------------------------------------------------------------------ FedSoft
 def test_fedsoft_serves_by_what_a_client_said_and_asks_who_was_never_asked():
     method = FedSoft(k=2)
     rig = simulation(method, tiny_fed(), participation=0.4)
@@ -89,7 +87,6 @@ def test_a_fedsoft_cluster_never_draws_nobody():
     assert len(FedSoft(draw=0.01).drawn(torch.ones(5), 0, network(FedSoft(), tiny_fed()))) == 1
 
 
-# ------------------------------------------------------------------ PACFL
 # images on lines at 0, 36.87 and 90 degrees
 LINES = [(np.array([[4, 0], [9, 0]]), np.array([0, 1])), (np.array([[4, 3], [8, 6]]), np.array([0, 1])),
          (np.array([[0, 7], [0, 2]]), np.array([1, 0]))]  # fmt: skip

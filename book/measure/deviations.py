@@ -1,8 +1,9 @@
 """What programs in public repositories do under a method's name, in place of what its paper says.
 
-``.venv/bin/cflkit simulate --protocol dose_rotation_10 book/measure/deviations.py:FedRCsIFCA`` runs one in a cell of the
-benchmark. Settings are those that the method has there; PACFL's thresholds were chosen anew, of the same three and on the
-same held-out images, because other angles need others. "Is the baseline the method?" says where each was read.
+``.venv/bin/cflkit simulate --protocol dose_rotation_10 book/measure/deviations.py:FedRCsIFCA`` runs one in a
+cell of the benchmark. Settings are those that the method has there; PACFL's thresholds were chosen anew, of the
+same three and on the same held-out images, because other angles need others. "Is the baseline the method?" says
+where each was read.
 """
 
 from dataclasses import dataclass

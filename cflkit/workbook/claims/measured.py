@@ -52,7 +52,8 @@ def cell(name: str, folder: Path = records.FOLDER) -> Cell:
     """
     protocol, label, metric = schema.split(name)
     known(schema.protocols(), protocol, "protocol")
-    known(schema.protocols()[protocol]["methods"], label, "label")
+    if "." not in label:  # a method of a file is in no protocol
+        known(schema.protocols()[protocol]["methods"], label, "label")
     known(results.METRICS, metric, "metric")
     seeds = schema.planned().get((protocol, label), inf)
     return _cell(protocol, label, metric, folder, seeds, results.stamp(protocol, folder))

@@ -58,17 +58,19 @@ def fits(record: dict) -> bool:
 
     What either of them leaves out has its default. How often a run is scored is left open: it changes no score.
     """
-    protocol = protocols.protocols().get(record["protocol"], {"methods": {}})
-    if record["label"] not in protocol["methods"]:
+    protocol, label, config = protocols.protocols().get(record["protocol"]), record["label"], record["config"]
+    if protocol and "." in label:  # the method of a file, with whatever settings it has
+        protocol = protocol | {"methods": {label: config["method"]}}
+    if not protocol or label not in protocol["methods"]:
         return False
-    config, (method, local, setting) = record["config"], protocols.parts(protocol, record["label"])
+    method, local, setting = protocols.parts(protocol, label)
     arrival, never = config.get("arrival") or [], config["rounds"] + 1
     away = round(protocol.get("unseen", 0) * len(arrival))
     federation, usual = protocol["federation"] | {"seed": record["seed"], "digest": None}, protocols.defaults()
     needed, has = ({key: given[key] for key in COMPARED if key in given} for given in (setting, config))
-    pairs = ((usual["method"][method["name"]], method, config["method"]), (usual["local"], local, config["local"]),
+    pairs = ((usual["method"].get(method["name"], {}), method, config["method"]), (usual["setting"], needed, has),
              (usual["federation"][federation["builder"]], federation, config["federation"] | {"digest": None}),
-             (usual["setting"], needed, has))  # fmt: skip
+             (usual["local"], local, config["local"]))  # fmt: skip
     return (
         [arrival.count(never), arrival.count(1)] == [away, len(arrival) - away]
         and (config.get("personal") or [usual["scored"]])[0] == usual["scored"]
@@ -112,13 +114,10 @@ def runs(protocol: str, folder: Path = records.FOLDER) -> list[dict]:
     return _survey(protocol, folder, stamp(protocol, folder))[0]
 
 
-def _protocols(folder: Path) -> list[str]:
-    return [place.name for place in sorted(folder.glob("*/"))]
-
-
 def problems(folder: Path = records.FOLDER) -> list[str]:
     """Say of each record that is left out which it is and why: damaged, or one of two of the same run."""
-    return [line for name in _protocols(folder) for line in _survey(name, folder, stamp(name, folder))[1]]
+    names = [place.name for place in sorted(folder.glob("*/"))]
+    return [line for name in names for line in _survey(name, folder, stamp(name, folder))[1]]
 
 
 def frame(folder: Path = records.FOLDER) -> "pd.DataFrame":
@@ -126,7 +125,7 @@ def frame(folder: Path = records.FOLDER) -> "pd.DataFrame":
     import pandas as pd  # which the ledger does without
 
     rows = []
-    for run in (run for protocol in _protocols(folder) for run in runs(protocol, folder)):
+    for run in (run for place in sorted(folder.glob("*/")) for run in runs(place.name, folder)):
         rest = run["config"]["rounds"], diverged(run), run["provenance"]["date"]
         rows += [(run["protocol"], run["label"], run["seed"], *score, *rest) for score in scores(run).items()]
     columns = ["protocol", "label", "seed", "metric", "value", "rounds", "diverged", "date"]
