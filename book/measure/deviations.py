@@ -3,7 +3,7 @@
 ``.venv/bin/cflkit simulate --protocol dose_rotation_10 book/measure/deviations.py:FedRCsIFCA`` runs one in a
 cell of the benchmark. Settings are those that the method has there; PACFL's thresholds were chosen anew, of the
 same three and on the same held-out images, because other angles need others. "Is the baseline the method?" says
-where each was read.
+where each was read. Records come to ``runs/``; those that findings cite were moved to ``book/results``.
 """
 
 from dataclasses import dataclass
