@@ -38,7 +38,6 @@ def test_deviations_by_hand():
     assert torch.equal(best.weigh(models, both, net), worst.weigh(models, both, net).flip(1))
 
 
-# ---------------------------------------------------------------------- what attributes tell of labels
 def people(count=6):
     """Each with four pictures of labels 1, 1, 0, 0; the first three are in one domain, the last in another."""
     table = torch.zeros(4 * count, 40, dtype=torch.int64)
@@ -70,7 +69,6 @@ def test_the_people_who_are_tested_do_not_vote():
         assert {attributes.tell(of_odd, seed, tested=2)["accuracy"] for seed in range(8)} == {0.25, 0.5}
 
 
-# ---------------------------------------------------------------------- what groups follow
 class ByLabel(OracleClusters):
     """Says that clients are grouped by the label of which they have most images."""
 
@@ -119,7 +117,6 @@ def test_every_seed_is_stored_with_its_provenance(tmp_path, monkeypatch):
     assert set(stored["provenance"]) >= {"date", "commit", "versions"}
 
 
-# ---------------------------------------------------------------------- the released score of FeSEM
 LINE = {"seed": 0, "each": [0.5, 0.25], "micro": 0.5, "mean": 0.375, "macro": 0.125, "own_micro": 0.75,
         "own_macro": 0.625, "members": [9, 1]}  # fmt: skip
 
@@ -184,7 +181,6 @@ def test_the_table_by_hand():
     assert list(pages.released([LINE])) == [[*numbers, "50.0 (9), 25.0 (1)"]]
 
 
-# ---------------------------------------------------------------------- a run made again
 @pytest.fixture
 def old(toy):
     """Records of both methods of the toy protocol, of another day; seconds tell which is quicker."""
